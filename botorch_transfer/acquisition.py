@@ -60,9 +60,9 @@ class PriorUpperConfidenceBound(AcquisitionFunction):
         beta: ``β`` in ``μ + √β σ``. Without pending inputs, the default is zero: the first trial
             has the best predicted mean. With pending inputs, the default is one: further trials
             spread out.
-        X_reference: An ``n x d`` tensor of inputs that cover the search space. An objective's scale
-            is its standard deviation over these inputs, so that objectives and constraints are
-            comparable. If omitted, scales are one.
+        X_reference: An ``n x d`` tensor of inputs that cover the search space. The ``scale`` of an
+            objective is its standard deviation over these inputs, so that objectives and
+            constraints are comparable. If omitted, scales are one.
 
     Example:
         >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -103,9 +103,9 @@ class PriorUpperConfidenceBound(AcquisitionFunction):
 
     @torch.no_grad()
     def _spread(self, X: Tensor) -> Tensor:
-        """Computes each objective's standard deviation over the inputs ``X``.
+        """Computes the standard deviation of each objective over the inputs ``X``.
 
-        The variance is the variance of the means plus the mean of the variances.
+        Its square is the variance of the predicted means plus the mean of the predicted variances.
         """
         mean, variance = self._moments(X.unsqueeze(-2))
         weights = self.objective_weights.to(mean)
@@ -150,7 +150,7 @@ class PriorUpperConfidenceBound(AcquisitionFunction):
 
 
 def _given_pending(model: Any, X: Tensor, X_pending: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns one outcome's mean at ``X``, and its variance as if the pending trials were finished.
+    """Returns one outcome's means at ``X``, and its variances as if pending outcomes were known.
 
     Args:
         model: A model of one outcome.
@@ -182,15 +182,16 @@ class NoiselessFantasies:
     Use it for a noisy expected improvement that is analytic in the candidate. BoTorch's
     ``LogNoisyExpectedImprovement`` supports ``SingleTaskGP`` only. This class conditions the joint
     posterior of any model with a Gaussian posterior. Exact GPs with stationary kernels use the fast
-    path of :meth:`TargetGP.frozen`, with the hyperparameters and data at construction. All other
-    models use ``posterior``.
+    path of :meth:`TargetGP.frozen`, with the hyperparameters and data at construction. For all
+    other models, this class calls ``posterior``.
 
     Args:
         model: The model.
         X: An ``n x d`` tensor of inputs. If ``n`` is zero, there is one fantasy, the model itself.
-        posterior_transform: The weights of the outcomes and an offset, if the model has several
-            outcomes.
-        num_fantasies: Number of fantasies. Each fantasy is the model given one sample of outcomes.
+        posterior_transform: Transform to a weighted sum of the outcomes plus an offset, if the
+            model has several outcomes.
+        num_fantasies: Number of fantasies. A fantasy is the model, conditioned on one sample of
+            outcomes at ``X``.
         seed: The seed of the sampled outcomes, which are quasi-random draws from the model's
             posterior at ``X``.
 
@@ -234,8 +235,8 @@ class NoiselessFantasies:
         """Evaluates the model's posterior at ``P x d`` inputs, without the sampled outcomes.
 
         Returns:
-            Means and variances, two ``P`` tensors, and the ``P x n`` covariances between these
-            inputs and the fixed inputs ``X``.
+            Two ``P`` tensors, the means and the variances; and a ``P x n`` tensor, the covariances
+            between the ``P`` inputs and the fixed inputs ``X``.
         """
         if self._frozen is not None:
             return self._frozen(x)
@@ -254,7 +255,8 @@ class NoiselessFantasies:
         """Evaluates the posteriors of all fantasies at ``P x d`` inputs.
 
         Returns:
-            The means of the fantasies, ``P x num_fantasies``, and their common variances, ``P``.
+            The ``P x num_fantasies`` means of all fantasies, and the ``P`` variances, which are the
+            same for all fantasies.
         """
         mean, variance, covariance = self.joint(x)
         if len(self.whitening) == 0:
@@ -281,9 +283,9 @@ def noisy_improvement(
     """Builds the analytic log noisy expected improvement over the observed inputs.
 
     Use it for models with sharp priors. ``qLogNoisyExpectedImprovement`` samples the outcome of a
-    candidate. Under a sharp prior, one sample four standard deviations from the mean can dominate
-    the estimate far from the optimum. Here, the expectation at a candidate is exact, and only the
-    noiseless outcomes at the observed inputs are sampled.
+    candidate. Under a sharp prior, at candidates far from the optimum, one sample four standard
+    deviations from the mean can dominate the estimate. Here, the expectation at a candidate is
+    exact, and only the noiseless outcomes at the observed inputs are sampled.
 
     Args:
         model: The model.
@@ -293,7 +295,7 @@ def noisy_improvement(
         seed: The seed of samples.
         X_reference: An ``r x d`` tensor of inputs that cover the search space. If given, the result
             for a ``TransferGP`` is an :class:`AveragedImprovement` of the model's members. Each
-            member's improvement is divided by its largest value at the reference and observed
+            member's improvement is divided by its own maximum over the reference and observed
             inputs.
 
     Returns:
@@ -326,7 +328,7 @@ def noisy_improvement(
 
 
 class _Improvement(LogExpectedImprovement):
-    """Log expected improvement over ``best_f`` and over sampled outcomes.
+    """Log expected improvement over the maximum of ``best_f`` and sampled outcomes.
 
     The outcomes are sampled at the baseline and pending inputs. For each sample, the value to
     improve on is the maximum of ``best_f`` and these outcomes.
@@ -335,7 +337,7 @@ class _Improvement(LogExpectedImprovement):
         model: The model.
         best_f: The value to improve on; minus infinity to improve on the sampled outcomes only.
         X_baseline: An ``n x d`` tensor of inputs; ``n`` may be zero. The improvement is averaged
-            over sampled outcomes at the baseline and pending inputs.
+            over samples of the outcomes at the baseline and pending inputs.
         posterior_transform: A transform to a single outcome, if the model has several outcomes.
         seed: The seed of the sampled outcomes.
     """
@@ -380,7 +382,7 @@ MIN_VARIANCE = 1e-12
 
 
 class _LogImprovements(torch.autograd.Function):
-    """Log expected improvements with a closed-form gradient, which needs 50 fewer GPU kernels."""
+    """Log expected improvement with a closed-form gradient: 50 fewer GPU kernels than autograd."""
 
     @staticmethod
     def forward(ctx: Any, gap: Tensor, variance: Tensor) -> Tensor:
@@ -396,8 +398,8 @@ class _LogImprovements(torch.autograd.Function):
         gap, variance, result = ctx.saved_tensors
         sigma = variance.clamp_min(MIN_VARIANCE).sqrt()
         u = gap / sigma
-        # If u is very negative, differences of logarithms have rounding errors above one. Then use
-        # the asymptotic improvement σ φ(u) / u².
+        # If u is very negative, differences of logarithms have rounding errors above one. In this
+        # case, use the gradients of the asymptotic improvement σ φ(u) / u².
         is_far = u < -(torch.finfo(u.dtype).eps ** (-1 / 3))
         in_gap = torch.where(is_far, -u / sigma, (log_ndtr(u) - result).exp())
         density = -0.5 * u.square() - 0.5 * math.log(2 * math.pi)
@@ -407,7 +409,9 @@ class _LogImprovements(torch.autograd.Function):
 
 
 def log_improvements(each: Sequence[_Improvement], X: Tensor) -> Tensor:
-    """Evaluates the log expected improvements of several models at once, averaged over fantasies.
+    """Evaluates the log expected improvements of several models at once.
+
+    Each improvement is averaged over the fantasies of the model.
 
     Args:
         each: The ``K`` acquisition functions, with the same number of fantasies.
@@ -427,17 +431,18 @@ def log_improvements(each: Sequence[_Improvement], X: Tensor) -> Tensor:
     return values.reshape(len(each), *X.shape[:-2])
 
 
-#: An average ignores the gradient of a term whose logarithm is below the largest logarithm by more
-#: than this value.
+#: If the logarithm of a term is below the largest logarithm by more than this value, the average
+#: ignores the gradient of this term.
 NEGLIGIBLE = 200.0
 
 
-#: Outside the range of the sources' inputs, improvements are reduced gradually up to this distance.
+#: Outside the range of the sources' inputs, improvements are reduced. The reduction grows with the
+#: distance from the range, up to this distance.
 BEYOND = 0.05
 
 
 class AveragedImprovement(AcquisitionFunction):
-    r"""Logarithm of a weighted average of improvements, each divided by its own largest value.
+    r"""Logarithm of a weighted average of improvements, each divided by its own maximum.
 
     Use it to search with several models of the same target. Their expected improvements may differ
     by orders of magnitude, because a confident model expects almost no improvement. In a plain
@@ -449,7 +454,7 @@ class AveragedImprovement(AcquisitionFunction):
         log Σ_k p_k α_k(x) / max over reference points of α_k
 
     Beyond the range of the sources' inputs, improvements are large only because predictions are
-    uncertain. There, each ``α_k`` is multiplied by the smallest share divided by the largest share.
+    uncertain. There, each ``α_k`` is multiplied by the ratio of the smallest to the largest share.
 
     Args:
         acquisitions: Logarithms of improvements, one for each model.
@@ -481,7 +486,7 @@ class AveragedImprovement(AcquisitionFunction):
     def from_model(
         cls, model: TransferGP, best_f: float | Tensor, X_reference: Tensor
     ) -> AveragedImprovement:
-        """Averages the logarithms of the expected improvements of a model's members.
+        """Builds the acquisition function from the expected improvements of a model's members.
 
         Args:
             model: The model.
@@ -548,8 +553,8 @@ class AveragedImprovement(AcquisitionFunction):
     def set_X_pending(self, X_pending: Tensor | None = None) -> None:
         """Sets the pending points of all acquisitions.
 
-        BoTorch's analytic acquisitions raise an error. Acquisitions of :meth:`from_model` and
-        :func:`noisy_improvement` support pending points. The values by which improvements are
+        Acquisitions from :meth:`from_model` and :func:`noisy_improvement` support pending points.
+        BoTorch's own analytic acquisitions raise an error. The maxima by which improvements are
         divided do not change.
 
         Args:
@@ -560,7 +565,7 @@ class AveragedImprovement(AcquisitionFunction):
         super().set_X_pending(X_pending)
 
     def _of_place(self, X: Tensor) -> Tensor | float:
-        """Computes the log of the factor by which improvements at ``X`` are multiplied.
+        """Computes the logarithm of the factor by which improvements at ``X`` are multiplied.
 
         The factor is one within the range of the sources' inputs, and smaller outside.
         """

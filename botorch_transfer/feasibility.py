@@ -1,4 +1,4 @@
-"""Model of failures for tables, the Optuna sampler and Ax.
+"""Model of which runs fail, for suggestions from tables, the Optuna sampler and Ax.
 
 :class:`FeasibilityModel` is a Gaussian process on success and failure with a probit link.
 :class:`FeasibleAcquisition` adds the log probability of success to an acquisition function.
@@ -40,7 +40,7 @@ MAX_OLD = 1_000
 #: units of the search space's widths.
 JOINT_SHARE, JOINT_LENGTHSCALE = 0.2, 0.3
 
-#: Lengthscale of the kernels on single inputs. A failing interval may be a tenth of a range.
+#: Lengthscale of the kernels on single inputs: runs may fail in a tenth of an input's range.
 SINGLE_LENGTHSCALE = 0.1
 
 #: Variance of the latent function. It is large, because failures are mostly deterministic.
@@ -77,8 +77,8 @@ class FeasibilityModel(torch.nn.Module):
 
     Use it if runs may fail without an outcome. The latent function ``f`` is a Gaussian process, and
     a run at ``x`` succeeds with probability ``Φ(f(x))``, which is never quite 0 or 1. The
-    covariance of ``f`` has two parts. A kernel on all inputs models regions that fail. An average
-    of kernels on single inputs models values of a single parameter that always fail:
+    covariance of ``f`` has two parts. A kernel on all inputs models regions in which runs fail. An
+    average of kernels on single inputs models values of one parameter at which runs always fail:
 
     .. code-block:: text
 
@@ -203,7 +203,7 @@ class FeasibilityModel(torch.nn.Module):
         self.register_buffer("_weights", root.mT @ (root @ (nu / tau.clamp_min(1e-10) - mean)))
 
     def log_probability(self, X: Tensor) -> Tensor:
-        """Computes the log probability that each run succeeds, differentiable in the inputs.
+        """Computes the log probability of success of each run, differentiable in the inputs.
 
         Args:
             X: A ``batch_shape x n x d`` tensor of inputs.

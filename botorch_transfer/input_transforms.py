@@ -75,12 +75,12 @@ def _learns(part: Module) -> bool:
 
 
 def as_learned(given: InputTransform, inherited: InputTransform | None) -> InputTransform:
-    """Freezes a model's input transform, with learned coefficients from the prior's transform.
+    """Freezes a model's input transform, after copying coefficients from the prior's transform.
 
     Args:
         given: The model's argument ``input_transform``, such as ``Normalize(d)`` without bounds.
-        inherited: The prior's transform. If a part of ``given`` has coefficients to learn, they are
-            copied from the part of the prior's transform with the same name and class.
+        inherited: The prior's transform. If a part of ``given`` has coefficients to learn, the
+            coefficients are copied from the part of ``inherited`` with the same name and class.
 
     Returns:
         A copy in evaluation mode.
@@ -129,11 +129,11 @@ def resolve_input_transform(
 
     Args:
         inherited: The prior's transform.
-        given: The model's argument ``input_transform``. If it has coefficients to learn, they are
-            copied from the prior's transform.
+        given: The model's argument ``input_transform``. Coefficients that this transform would
+            learn are copied from the prior's transform.
 
     Returns:
-        A copy of the transform to use, in evaluation mode.
+        A copy of the transform to use, in evaluation mode; ``None`` if both arguments are ``None``.
 
     Raises:
         ValueError: If the argument is not frozen, or differs from the prior's transform.

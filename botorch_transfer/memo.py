@@ -1,4 +1,4 @@
-"""A cache for results of pre-training, whose keys are hashes of the inputs' content.
+"""A cache of pre-training results. The key of a result is a hash of the inputs' content.
 
 Read this to see when a cached result is used again. Programs often rebuild a model from the same
 raw source data: Ax does so for every refit and every cross-validation fold. The objects differ each
@@ -28,14 +28,14 @@ from torch.nn import Module
 
 T = TypeVar("T")
 
-#: Prefix of keys for content that cannot be hashed. Such content never equals other content.
+#: Prefix of the keys of content that cannot be hashed. Each key with this prefix is unique.
 UNKNOWN = "unknown-"
 
 
 class Memo:
-    """A cache in this process, from the hash of a computation's inputs to its result.
+    """A cache in memory that maps the hash of a computation's inputs to the computation's result.
 
-    It keeps the most recently used results.
+    The cache keeps the most recently used results.
 
     Args:
         size: The maximum number of results.
@@ -75,15 +75,15 @@ class Memo:
 
         Args:
             key: The content key (:func:`content_key`) of everything that the result depends on.
-            compute: Computes the result. Callers must not change the result.
+            compute: Function that computes the result. Callers must not change the result.
 
         Returns:
             The result.
         """
         with suppress(KeyError):
             return self[key]
-        # The caller may have disabled gradients, but pre-training needs gradients. Later callers
-        # may differentiate the result.
+        # The caller may have disabled gradients, but pre-training needs gradients, and a later
+        # caller may differentiate the result.
         with torch.inference_mode(False), torch.enable_grad():
             self[key] = result = compute()
         return result
@@ -103,7 +103,8 @@ class Memo:
 
         Args:
             name: A name for the function, which is part of the keys.
-            function: The function that each job calls. It must be picklable to run in processes.
+            function: The function that each job calls. To run jobs in other processes, the function
+                must be picklable.
             jobs: The arguments of each job.
             n_jobs: The number of parallel jobs; ``None`` follows ``joblib.parallel_config``.
             backend: Joblib's backend; ``None`` follows ``joblib.parallel_config``.
@@ -140,8 +141,8 @@ def _with_key(key: str, function: Callable[..., T], job: tuple[Any, ...]) -> tup
 def clear_memos() -> None:
     """Clears all cached results of pre-training in this process.
 
-    Cached files stay on disk. To measure the time of pre-training, set the environment variable
-    ``BOTORCH_TRANSFER_CACHE=off``, too.
+    Cached files stay on disk. To measure the time of pre-training, also set the environment
+    variable ``BOTORCH_TRANSFER_CACHE=off``.
 
     Example:
         >>> clear_memos()
@@ -153,10 +154,10 @@ def clear_memos() -> None:
 
 @runtime_checkable
 class HasContent(Protocol):
-    """Protocol of objects that choose which of their values :func:`content_key` hashes."""
+    """Protocol of objects that return the values to hash in :func:`content_key`."""
 
     def content(self) -> Sequence[Any]:
-        """Returns the values to hash. Two objects count as equal if these values are equal."""
+        """Returns the values to hash. Objects of one class with equal values have the same key."""
         ...
 
 
@@ -180,7 +181,7 @@ def content_key(*parts: Any) -> str:
         for part in parts:
             _update(digest, part)
     except _UnknownContent:
-        # A random key, which never equals another key.
+        # Returns a random key, which never equals another key.
         return f"{UNKNOWN}{uuid4().hex}"
     return digest.hexdigest()
 
@@ -203,7 +204,7 @@ def _update(digest: Any, part: Any) -> None:
     elif isinstance(part, SupervisedDataset):
         _update_all(digest, (part.X, part.Y, part.Yvar, part.feature_names, part.outcome_names))
     elif isinstance(part, Module):
-        # Frozen modules are always used in evaluation mode, so the key excludes their mode.
+        # Hashed modules are always used in evaluation mode, so the key does not depend on the mode.
         _update(digest, {name: v for name, v in vars(part).items() if name != "training"})
     elif isinstance(part, HasContent):
         _update_all(digest, part.content())

@@ -1,4 +1,4 @@
-"""Base classes of the transfer models: GPs on the target's data that also work without data.
+"""Base classes of the transfer models: GPs on the target's data that also work without target data.
 
 The base classes implement predictions without target points, conditioning on new points, fitting,
 and leave-one-out predictions for all models.
@@ -104,8 +104,8 @@ def predicted_moments(posterior: Posterior) -> tuple[Tensor, Tensor]:
     return mean.squeeze(-1), variance.squeeze(-1)
 
 
-#: For effective lengthscales: number of points at which slopes are estimated, and the step of the
-#: finite differences.
+#: For :meth:`TransferModel.lengthscales`: number of points at which slopes are estimated, and the
+#: step of the finite differences.
 NUM_SLOPES, _STEP = 64, 0.05
 
 #: Maximum effective lengthscale, for an input that has no effect in the unit cube.
@@ -116,8 +116,8 @@ def _clamp_far_inputs(X: Tensor) -> Tensor:
     """Clamps inputs so that squared distances between inputs do not overflow.
 
     The distance of two infinite inputs would be NaN. Predictions do not change, because the GP
-    returns to its prior far from the data. The largest input is the cube root of the largest float.
-    Its square then stays finite after division by a small lengthscale.
+    returns to its prior far from the data. The bound is the cube root of the largest float, so that
+    the square of an input stays finite even after division by a small lengthscale.
     """
     farthest = torch.finfo(X.dtype).max ** (1 / 3)
     return X.clamp(-farthest, farthest)
@@ -133,7 +133,7 @@ class OnSources(Protocol):
 class TransferModel(ConstructedFromDatasets, GPyTorchModel):
     """Base class of all transfer models: exact GPs and averages of exact GPs.
 
-    Mix it in before a BoTorch model class, which supplies data, likelihood and predictions.
+    Mix in this class before a BoTorch model class, which supplies data, likelihood and predictions.
     """
 
     _supports_batched_models = False  # makes Ax build one model for each outcome
@@ -150,8 +150,9 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
 
     @property
     def member_on_sources(self) -> OnSources | None:
-        """The model that is built on one GP for each source task: this model, or an averaged model.
+        """The model that is built on one GP for each source task.
 
+        For an average of models, this property is the first such model among the averaged models.
         ``None`` if there is no such model.
         """
         return None
@@ -166,14 +167,14 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
 
     @property
     def num_target_points(self) -> int:
-        """The number of target points ``n``, for each model of a batch."""
+        """The number of target points ``n`` of each model in a batch."""
         return self.train_inputs[0].shape[-2]
 
     @property
     def own_units(self) -> tuple[Tensor, Tensor]:
-        """The mean and standard deviation by which the outcome transform standardizes.
+        """The mean and standard deviation by which the outcome transform standardizes outcomes.
 
-        Two ``batch_shape x 1`` tensors. Zero and one if the transform does not standardize.
+        Two ``batch_shape x 1`` tensors: zero and one if the transform does not standardize.
         """
         _, transform = split_transform(getattr(self, "outcome_transform", None))
         if isinstance(transform, Standardize):
@@ -208,7 +209,7 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
 
         Returns:
             A posterior of shape ``batch_shape x n x 1 x 1`` in the user's units. The dimension
-            ``n`` is a batch dimension of the left-out points.
+            ``n`` is a batch dimension: one element for each left-out point.
 
         Example:
             >>> model.loo_posterior().mean.shape
@@ -220,7 +221,7 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
             variance = variance + noise
         steps, scale = split_transform(transform)
         if scale is not None and scale._is_linear:
-            # Applied to all points together, because the models of a batch have their own scales.
+            # All points are untransformed together: each model of a batch has its own scale.
             scaled: Any = scale.untransform(mean, variance, X=X)
             (mean, variance), transform = scaled, chained(steps)
         apart = GPyTorchPosterior(MultivariateNormal(mean, DiagLinearOperator(variance)))
@@ -242,13 +243,13 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
         """Computes the effective lengthscale of each input.
 
         The effective lengthscale is the standard deviation of the model's functions over the unit
-        cube, divided by the root mean square of their slopes along the input. Use the effective
-        lengthscales to shape a trust region, like the fitted lengthscales of a ``SingleTaskGP``.
-        The inputs are the inputs after the input transform.
+        cube, divided by the root mean square of the functions' slopes along the input. Use the
+        effective lengthscales to shape a trust region, like the fitted lengthscales of a
+        ``SingleTaskGP``. The effective lengthscales refer to transformed inputs.
 
         Returns:
-            A ``batch_shape x d`` tensor. The maximum is ``MAX_LENGTHSCALE``, for an input without
-            an effect.
+            A ``batch_shape x d`` tensor. Values are at most ``MAX_LENGTHSCALE``, the value of an
+            input without an effect.
 
         Example:
             >>> model.lengthscales().shape
@@ -281,8 +282,8 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
 
         If the prior mean is a weighted sum of the tasks' posterior means, the contribution is the
         task's term in this sum. In a :class:`PopulationGP`, the contribution is the term of the
-        task's outcomes in the population mean. In an average of models, it is the weighted sum of
-        the contributions in the averaged models.
+        task's outcomes in the population mean. In an average of models, the contribution is the
+        weighted sum of the contributions in the averaged models.
 
         Args:
             X: An ``n x d`` tensor of transformed inputs.
@@ -303,7 +304,8 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
         )
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], *args: Any) -> None:
-        # BoTorch's RGPE tutorial expands all tensors to a batch. Equal members are collapsed here.
+        # BoTorch's RGPE tutorial expands all tensors to a batch. If all elements are equal, the
+        # first element is loaded.
         for name, ours in self.state_dict(prefix=args[0]).items():
             if (theirs := state_dict.get(name, ours)).dim() > ours.dim():
                 first = theirs[(0,) * (theirs.dim() - ours.dim())]
@@ -315,7 +317,7 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
     def custom_fit(
         self, mll: ExactMarginalLogLikelihood, *args: Any, **kwargs: Any
     ) -> ExactMarginalLogLikelihood:
-        """Fits the model; ``fit_gpytorch_mll`` calls this.
+        """Fits the model; ``fit_gpytorch_mll`` calls this method.
 
         Args:
             mll: The marginal log likelihood of this model.
@@ -332,10 +334,9 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
 
     Derive your own transfer model from this class. A subclass supplies a prior mean and a kernel
     that depend on the source data. The class works without target points, is fitted from several
-    starts, and can ignore a task column. A subclass that predicts differently from the exact GP
-    overrides :meth:`_predict`. If the correlations also differ, the subclass overrides
-    :meth:`_draws`, too. A subclass whose fit maximizes a further log likelihood calls
-    :meth:`_set_loss_term`.
+    starts, and can ignore a task column. A subclass overrides :meth:`_predict` if its predictions
+    differ from the exact GP's predictions, and also :meth:`_draws` if the correlations differ. A
+    subclass whose fit maximizes a further log likelihood calls :meth:`_set_loss_term`.
 
     Args:
         dim: The number of inputs of the source tasks; ``None`` allows any number of inputs.
@@ -354,7 +355,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
     #: Default number of starts of a fit that are drawn from the hyperpriors.
     num_restarts: int = 5
 
-    _warns: ClassVar[bool] = True  # warns about inputs outside the unit cube
+    _warns: ClassVar[bool] = True  # whether to warn about inputs outside the unit cube
 
     #: Maximum number of iterations of a fit; ``None`` for the optimizer's default.
     max_fit_iterations: ClassVar[int | None] = None
@@ -402,13 +403,13 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         if isinstance(likelihood, AddedNoiseLikelihood):
             likelihood.transform(getattr(self, "outcome_transform", None), train_Y)
         self.num_inputs = num_inputs
-        if not has_transform and self._warns:  # with a transform, targets may lie outside
+        if not has_transform and self._warns:  # with an input transform, points may lie outside
             warn_outside_unit_cube(self.transform_inputs(train_X), "the target")
 
     # ------------------------------------------------------------------------------- predictions
 
     def __call__(self, X: Tensor, **kwargs: Any) -> MultivariateNormal:
-        """Evaluates the model's prediction; in training mode, the prior of the exact GP.
+        """Evaluates the model's prediction. In training mode, evaluates the exact GP's prior.
 
         Args:
             X: A ``batch_shape x q x d`` tensor of transformed inputs.
@@ -444,7 +445,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
 
         Raises:
             InputDataError: If the covariance matrix of the data is not positive definite, even with
-                some jitter. This happens if the data span many orders of magnitude.
+                some jitter. A possible cause is data that span many orders of magnitude.
         """
         (train_X,) = self.train_inputs
         columns = X.shape[-1] if X.dim() > 1 else 1  # GPyTorch treats a vector as one column
@@ -453,7 +454,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
                 f"The inputs have {columns} columns, but train_X= has {train_X.shape[-1]} columns."
             )
         if self.training:
-            # Passes a view, so that forward recognizes when other code passes the target's points.
+            # Passes a view, so that ``forward`` gets ``train_X`` itself only from other callers.
             return cast(MultivariateNormal, super().__call__(X.view_as(X), **kwargs))
         return self.strategy(X if X.dim() > 1 else X.unsqueeze(-1))
 
@@ -490,15 +491,16 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         """Builds a fast posterior at single inputs, for fixed hyperparameters and data.
 
         Args:
-            X: An ``r x d`` tensor of inputs. The posterior returns covariances with these inputs.
+            X: An ``r x d`` tensor of inputs. At a candidate, the posterior also returns the
+                covariances between the candidate and the rows of ``X``.
             weight: A factor of the outcome.
             offset: A constant that is added to the weighted outcome.
 
         Returns:
-            The posterior of ``offset + weight * outcome``, which has no gradient in the
-            hyperparameters. ``None`` if the model is a batch, has no data, or has an outcome
-            transform other than ``Standardize``. Also ``None`` if the model is not an exact GP, or
-            if its prior is no sum of stationary kernels and source posteriors.
+            The posterior of ``offset + weight * outcome``, without a gradient with respect to the
+            hyperparameters. ``None`` if there is no fast posterior. The model must be a single
+            exact GP with data. Its prior must be a sum of stationary kernels and source posteriors.
+            The only supported outcome transform is ``Standardize``.
         """
         (train_X,) = self.eval().train_inputs
         scale, inputs = (getattr(self, f"{of}_transform", None) for of in ("outcome", "input"))
@@ -529,7 +531,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         return super()._apply_noise(X, mvn, observation_noise)
 
     def _leave_one_out(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Computes leave-one-out predictions, after setting the model to evaluation mode.
+        """Sets the model to evaluation mode, and computes leave-one-out predictions.
 
         Returns:
             The means, the variances of the latent function and the noise variances.
@@ -549,7 +551,8 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
             strategy: The posterior of the exact GP given the other training data.
             likelihood: The likelihood of the copy; by default, a copy of the model's likelihood.
         """
-        # The data are replaced, so they are not copied; data of fantasies have a graph.
+        # The copy gets other data, so the old data are not copied. Data of fantasies have a graph,
+        # and deep copies of such tensors would fail.
         memo: dict[int, Any] = {id(each): each for each in (*self.train_inputs, self.train_targets)}
         if likelihood is not None:
             memo[id(self.likelihood)] = likelihood
@@ -563,13 +566,13 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         return model
 
     def _noise_variance(self) -> Tensor:
-        """Returns the observation noise variances of the target's points, ``batch_shape x n``."""
+        """Returns the noise variances of the target's points, a ``batch_shape x n`` tensor."""
         return noise_variance(self.likelihood, self.train_inputs[0])
 
     def named_priors(self) -> Iterator[tuple[str, Any, Any, Any, Any]]:
-        """Lists each hyperprior of the model once.
+        """Yields each hyperprior of the model once.
 
-        If the mean and the kernel share a module, GPyTorch lists the module's hyperpriors twice.
+        If the mean and the kernel share a module, GPyTorch yields the module's hyperpriors twice.
 
         Yields:
             The name, the module, the hyperprior, and the functions that get and set the
@@ -583,7 +586,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
     def get_fantasy_model(
         self, inputs: Tensor | list[Tensor], targets: Tensor, **kwargs: Any
     ) -> Self:
-        """Conditions the model on additional points, even if the model has no data yet.
+        """Conditions a copy of the model on additional points, even if the model has no data yet.
 
         Args:
             inputs: A ``batch_shape x q x d`` tensor of transformed inputs.
@@ -591,7 +594,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
             **kwargs: ``noise=``, the known noise variances of the new points.
 
         Returns:
-            A model whose data include the new points.
+            A model with the previous data and the new points.
         """
         X = inputs[0] if isinstance(inputs, list) else inputs
         if targets.shape[-1] != X.shape[-2]:
@@ -608,14 +611,15 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
 
     @property
     def _terms(self) -> tuple[Kernel, ...]:
-        """The kernels whose sum is the prior covariance; paths are sampled for each kernel."""
+        """The kernels whose sum is the prior covariance; sample paths are drawn for each kernel."""
         return (self.covar_module,)
 
     def _draws(self, path: SamplePath, draw: Callable[[Mean, Kernel], SamplePath]) -> SamplePath:
         """Converts sample paths of the exact GP to sample paths of the model.
 
-        By default, the paths are rescaled to the model's mean and standard deviation. A model whose
-        correlations differ from the correlations of the exact GP overrides this method.
+        In this base class, the paths are rescaled to the mean and the standard deviation of the
+        model's predictions. A subclass overrides this method if the correlations of its predictions
+        differ from the correlations of the exact GP.
 
         Args:
             path: Sample paths of the exact GP: functions of transformed inputs, in the units of
@@ -636,7 +640,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
                 ``draw_kernel_feature_paths``.
 
         Returns:
-            Paths of the user's inputs, in the user's units.
+            Sample paths: functions of the user's inputs, with outcomes in the user's units.
         """
         (X,), Y = self.eval().train_inputs, self.train_targets
         model: Any = deepcopy(self) if self._predicts_otherwise else self
@@ -650,7 +654,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         sample_shape: torch.Size,
         update_strategy: Callable[..., SamplePath] = gaussian_update,
     ) -> SamplePath:
-        """Samples functions from the posterior; without target points, from the prior.
+        """Samples functions from the posterior. Without target points, samples from the prior.
 
         Args:
             prior_sampler: Function that samples paths from a model's prior.
@@ -659,7 +663,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
                 ``draw_matheron_paths``.
 
         Returns:
-            Paths of the user's inputs, in the user's units.
+            Sample paths: functions of the user's inputs, with outcomes in the user's units.
         """
         if self.num_target_points == 0:
             return prior_sampler(model=self, sample_shape=sample_shape)
@@ -669,7 +673,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
     def _drawn(
         self, sampler: Callable[..., Any], condition: Callable[[SamplePath], SamplePath]
     ) -> SamplePath:
-        """Samples paths of the model, as functions of the user's inputs in the user's units.
+        """Draws sample paths of the model in the user's units.
 
         Args:
             sampler: Function that samples paths from the exact GP's prior.
@@ -688,7 +692,8 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         """Sets a log likelihood that a fit adds to the target's marginal log likelihood.
 
         A subclass calls this method in ``forward`` in training mode, with a ``batch_shape`` tensor.
-        ``None`` removes the log likelihood. Evaluation mode also removes it.
+        ``None`` removes the log likelihood. A switch to evaluation mode also removes the log
+        likelihood.
         """
         term = None if value is None else LogLikelihoodTerm(value)
         cast(Any, self)._added_loss_terms["log_likelihood"] = term
@@ -710,7 +715,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         """Moves or converts the model, and clears GPyTorch's caches of the data."""
         before = self.train_targets
         cast(Any, super())._apply(fn)
-        if self.train_targets is not before:  # acquisitions also call this without a move
+        if self.train_targets is not before:  # acquisition functions also call this without a move
             cast(Any, self)._clear_cache()
         return self
 
@@ -731,29 +736,30 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         optimizer_kwargs: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> ExactMarginalLogLikelihood:
-        """Fits the target's hyperparameters; ``fit_gpytorch_mll`` calls this.
+        """Fits the target's hyperparameters; ``fit_gpytorch_mll`` calls this method.
 
         By default, all starts are optimized together, and the best optimum is kept. Most models
         have a closed-form gradient (``gp.objective``). Other models use automatic differentiation.
-        If ``optimizer_kwargs=`` has options that only BoTorch's optimizer supports, this optimizer
-        runs the starts one by one. If you give further arguments of BoTorch's fit, such as
-        ``optimizer=``, BoTorch's fit starts at the present values, and draws a new start only after
-        a failed attempt.
+        If ``optimizer_kwargs=`` has options that only BoTorch's optimizer supports, BoTorch's
+        optimizer runs the starts one by one. If you give further arguments of BoTorch's fit, such
+        as ``optimizer=``, BoTorch's fit starts at the current hyperparameters, and draws a new
+        start only after a failed attempt.
 
         Args:
             mll: The marginal log likelihood of this model.
             num_restarts: The number of starts that are drawn from the hyperpriors. One more start
-                uses the present values. The default is the model's ``num_restarts``.
+                uses the current hyperparameters. The default is the model's ``num_restarts``.
             seed: The seed with which starts are drawn; 0 by default.
             optimizer_kwargs: Arguments of the optimizer, by default of BoTorch's
                 ``fit_gpytorch_mll_scipy``. Examples are ``{"options": {"maxiter": 50}}`` and
                 ``{"timeout_sec": 10}``, which stops all starts after ten seconds. A ``callback``
                 gets the parameters by name and BoTorch's ``OptimizationResult`` at each iteration.
             **kwargs: ``max_attempts=``, the total number of starts.
-                ``pick_best_of_all_attempts=`` is always ``True``. The other arguments select
-                BoTorch's fit: ``optimizer=``, ``closure=``, ``closure_kwargs=``,
-                ``warning_handler=`` and ``caught_exception_types=``. ``max_attempts=`` then has
-                BoTorch's meaning, and draws come from PyTorch's global random number generator.
+                ``pick_best_of_all_attempts=`` has no effect: the best optimum is always kept.
+                The other arguments select BoTorch's fit: ``optimizer=``, ``closure=``,
+                ``closure_kwargs=``, ``warning_handler=`` and ``caught_exception_types=``. The first
+                two arguments then have BoTorch's meaning, and starts are drawn with PyTorch's
+                global random number generator.
 
         Returns:
             The marginal log likelihood in evaluation mode. Without target points or parameters to
@@ -794,12 +800,15 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         return mll.eval()
 
     def _before_fit(self) -> None:
-        """Computes values that depend only on the data, before each fit; by default, nothing."""
+        """Computes values that depend only on the data, before each fit.
+
+        In this base class, computes nothing.
+        """
 
     def _after_fit(self) -> None:
         """Computes values that depend on the fitted hyperparameters, after each fit.
 
-        By default, computes nothing.
+        In this base class, computes nothing.
         """
 
 
@@ -829,8 +838,9 @@ def _check_fit_arguments(of_botorch: Mapping[str, Any], of_starts: Mapping[str, 
     """Raises an error if an argument of a fit is unknown, or if two arguments exclude each other.
 
     Args:
-        of_botorch: Arguments of BoTorch's fit.
-        of_starts: Arguments of the fit from several starts; ``None`` if they are not given.
+        of_botorch: The given arguments of BoTorch's fit.
+        of_starts: Arguments of the fit from several starts. The value of an argument that was not
+            given is ``None``.
     """
     if unknown := sorted(of_botorch.keys() - _OF_BOTORCHS_FIT):
         raise ValueError(

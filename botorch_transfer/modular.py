@@ -1,7 +1,7 @@
 """Base classes of the modular models, which are built on a pre-trained prior.
 
-The pre-trained prior provides the mean and the kernel of the target model. Read this to write your
-own model; :class:`~.models.SequentialHierarchicalGP` is a short example.
+The pre-trained prior provides the mean and the kernel of the target model. Read this file to write
+your own model; :class:`~.models.SequentialHierarchicalGP` is a short example.
 """
 
 from __future__ import annotations
@@ -54,13 +54,14 @@ def resolve_prior(
         prior_class: The class of priors that the model takes.
         prior: A prior of this class, or source data or domains to pre-train a prior. Priors are
             cached, so pre-training is not repeated for equal data.
-        input_transform: The frozen input transform, for pre-training.
-        outcome_transform: The model's outcome transform; pre-training applies its element-wise
-            steps (``Log``, ``Bilog``, ``Power``) to the source outcomes.
+        input_transform: The frozen input transform for pre-training.
+        outcome_transform: The model's outcome transform. Pre-training applies the element-wise
+            steps of this transform (``Log``, ``Bilog``, ``Power``) to the source outcomes.
         **options: Further options of pre-training.
 
     Returns:
-        A view: a prior that shares the tensors, but can be moved to another device independently.
+        A view of the prior: a copy that shares the prior's tensors. Moving the view to another
+        device does not move the prior.
 
     Raises:
         TypeError: If ``prior`` is a prior of another class, or a tensor.
@@ -83,7 +84,8 @@ def resolve_prior(
 def outcome_transform_for(prior: TransferPrior, given: Any, Y: Tensor) -> OutcomeTransform | None:
     """Returns the outcome transform of a model with target outcomes ``Y``.
 
-    The result depends on the prior and the ``given`` argument, see :func:`.resolve_transform`.
+    The result depends on the prior and on the user's argument ``given``, see
+    :func:`.resolve_transform`.
     """
     default = partial(prior.default_outcome_transform, Y.shape[:-2])
     return resolve_transform(given, prior.outcome_steps, default, Y, prior.typical_outcomes())
@@ -92,10 +94,10 @@ def outcome_transform_for(prior: TransferPrior, given: Any, Y: Tensor) -> Outcom
 class ModularTransferGP(TargetGP):
     r"""Base class of exact GPs whose mean and kernel come from a pre-trained prior.
 
-    Use it for your own model, if you build the mean and the kernel yourself.
+    Derive your own model from this class if you build the mean and the kernel yourself.
 
     Args:
-        prior: A view of the prior. The model keeps this view.
+        prior: A view of the prior. The model stores this view.
         mean_module: The target's prior mean, given the source data.
         covar_module: The target's prior covariance, given the source data.
         **options: Further arguments of :class:`TargetGP`: ``train_Yvar``, ``likelihood`` and
@@ -108,7 +110,8 @@ class ModularTransferGP(TargetGP):
 
     prior: TransferPrior
 
-    #: Residual kernel, a part of ``covar_module``. In a tuple, PyTorch does not register it twice.
+    #: The residual kernel, a part of ``covar_module``. The tuple prevents PyTorch from registering
+    #: the kernel twice.
     _residual_kernel: tuple[Kernel | None]
 
     def __init__(
@@ -142,7 +145,7 @@ class ModularTransferGP(TargetGP):
 
     @property
     def residual_covar_module(self) -> Kernel | None:
-        """Kernel of the target's difference from the sources, a part of ``covar_module``.
+        """Kernel of the difference between target and sources, a part of ``covar_module``.
 
         ``None`` if the model has no such kernel.
         """
@@ -152,9 +155,9 @@ class ModularTransferGP(TargetGP):
 class SourcePosteriorGP(ModularTransferGP):
     r"""Base class of models that combine source posteriors with a residual kernel.
 
-    Use it for your own model. A subclass implements :meth:`_mean_and_kernel`, which combines the
-    source posteriors and the residual kernel to a mean and a kernel. A subclass without further
-    options needs no constructor.
+    Derive your own model from this class. A subclass implements :meth:`_mean_and_kernel`, which
+    builds the target's mean and kernel from the source posteriors and the residual kernel. A
+    subclass without further options needs no constructor.
 
     Args:
         covar_module: The residual kernel; by default a scaled RBF kernel with a lengthscale for
@@ -167,7 +170,8 @@ class SourcePosteriorGP(ModularTransferGP):
     prior_class: ClassVar[type[ConditionedPrior]]
     prior: ConditionedPrior
 
-    #: Preset of hyperpriors for residual kernel and noise; some subclasses let the user choose it.
+    #: Name of the set of hyperpriors for residual kernel and noise. Some subclasses have a
+    #: constructor argument for this name.
     _hyperparameters: HyperparameterChoice = "cautious"
 
     transfer_report = transfer_report
@@ -214,12 +218,12 @@ class SourcePosteriorGP(ModularTransferGP):
     def _residual(
         self, prior: ConditionedPrior, own: GPHyperparameters, batch_shape: torch.Size
     ) -> Kernel:
-        """Builds the default kernel of the target's difference from the sources."""
+        """Builds the default residual kernel, for the difference between target and sources."""
         return residual_kernel(prior.dim, batch_shape, own)
 
     @property
     def member_on_sources(self) -> SourcePosteriorGP | None:
-        """This model, if it is built on one GP for each source task; otherwise ``None``."""
+        """This model if the prior has one GP for each source task; otherwise ``None``."""
         return self if isinstance(self.prior.gps, ConditionedGPs) else None
 
     @property
@@ -261,7 +265,7 @@ class SourcePosteriorGP(ModularTransferGP):
         """
 
     def _add_parts(self) -> None:
-        """Adds further modules to the model; a subclass may override this method.
+        """Adds further modules to the model. In this base class, adds nothing.
 
         The constructor calls this method last. The modules must have the dtype of
         ``train_targets``.

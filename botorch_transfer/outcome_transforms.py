@@ -109,7 +109,7 @@ class TargetStandardize(Standardize):
             The standardized outcomes and noise variances.
         """
         if self.training:
-            # In double precision, because squares of large outcomes overflow in single precision.
+            # Uses double precision, because squares of large outcomes overflow in single precision.
             mean, std = self._moments(Y.detach().double(), Y.dtype)
             shape = (*Y.shape[:-2], 1, 1)
             self.means = mean.to(Y.dtype).expand(shape).clone()
@@ -144,7 +144,7 @@ class OutcomeMoments(NamedTuple):
 class PooledStandardize(TargetStandardize):
     r"""Standardization by the outcomes of all source tasks and, optionally, of the target.
 
-    Use it if source and target outcomes have the same units. Unlike ``Standardize``,
+    Use it if source and target outcomes have the same units. Unlike BoTorch's ``Standardize``,
     ``PooledStandardize`` is defined without target outcomes, and the first target outcomes hardly
     change the standardization (Appendix C.1 of the ScaML-GP paper). Standard deviations are
     unbiased, as in ``Standardize``. If all outcomes are equal up to rounding errors, the standard
@@ -190,7 +190,7 @@ class PooledStandardize(TargetStandardize):
 
 
 class OwnStandardize(TargetStandardize):
-    r"""Standardization by the target's outcomes, or by typical values for too few outcomes.
+    r"""Standardization by the target's outcomes; with too few outcomes, by typical values.
 
     Use it if outcomes of the source tasks and the target may have different units, and therefore
     cannot be pooled. A single outcome has no standard deviation, and without outcomes there is no
@@ -252,7 +252,9 @@ def split_transform(transform: Any) -> tuple[Steps, OutcomeTransform | None]:
     parts: list[Any] = [part for part in every if not isinstance(part, ChainedOutcomeTransform)]
     shared = [type(part) in _ELEMENTWISE.values() for part in parts]
     if shared != sorted(shared, reverse=True):
-        raise ValueError("Put Log, Bilog and Power first in a chain: they also transform old runs.")
+        raise ValueError(
+            "Log, Bilog and Power are also applied to the old runs: put them first in a chain."
+        )
     first, rest = parts[: sum(shared)], parts[sum(shared) :]
     arguments = ([part.power] if isinstance(part, outcome.Power) else [] for part in first)
     steps = [[type(part).__name__, *own] for part, own in zip(first, arguments, strict=True)]
@@ -303,7 +305,7 @@ def resolve_transform(
 ) -> OutcomeTransform | None:
     """Chooses a model's outcome transform from its argument and its prior.
 
-    By default, target outcomes are transformed like source outcomes. A warning is raised if the
+    By default, target outcomes are transformed like source outcomes. The function warns if the
     target outcomes seem to have a different unit than the source outcomes.
 
     Args:
@@ -313,11 +315,11 @@ def resolve_transform(
         default: A function that builds the scaling transform. It is called if the argument has no
             scaling transform.
         Y: A ``batch_shape x n x 1`` tensor of the target's outcomes.
-        old: Two tensors: source outcomes after the element-wise transforms, and the index of the
-            task of each outcome. ``None`` if the prior has no outcomes.
+        old: Two tensors: source outcomes after the element-wise transforms, and the task index of
+            each outcome. ``None`` if the prior has no outcomes.
 
     Returns:
-        The transform.
+        The transform; ``None`` if the outcomes are not transformed.
 
     Raises:
         InputDataError: If the transform is not finite for an outcome of the target.
@@ -329,8 +331,9 @@ def resolve_transform(
     elif given is not None and steps is not None and own != list(steps):
         ours, theirs = (", ".join(step[0] for step in each) or "none" for each in (own, steps))
         raise ValueError(
-            f"The element-wise steps of outcome_transform= are {ours}, but the prior has the steps "
-            f"{theirs}: give the old runs, or a prior from fit_once(outcome_transform=...)."
+            f"outcome_transform= has the element-wise steps {ours}, but the prior has the steps "
+            f"{theirs}: give the old runs instead of the prior, or a prior from "
+            "fit_once(outcome_transform=...)."
         )
     apply_steps("train_Y", own, Y)
     if given is None or scale is not None:
@@ -353,10 +356,10 @@ FAR, NEAR, CHANCE = 20.0, 1.0, 5e-4
 def _warn_of_another_unit(Y: Tensor, outcomes: Tensor, task: Tensor) -> None:
     """Warns if target outcomes seem to have a different unit than source outcomes.
 
-    Target outcomes cause a warning if they are far outside of the range of source outcomes, or far
-    smaller. But small outcomes may be good, such as losses near zero. Small target outcomes thus
-    cause a warning only if no source outcome is near zero, or if the target outcomes are not among
-    the best quarter of source outcomes.
+    Target outcomes cause a warning if they lie far outside of the range of source outcomes, or if
+    their absolute values are far smaller. But small outcomes may be good, such as losses near zero.
+    Small target outcomes thus cause a warning only if no source outcome is near zero, or if the
+    target outcomes are not among the best quarter of source outcomes.
     """
     n, task = Y.shape[-2], task.cpu()
     y, values = (part.detach().cpu().double().flatten() for part in (Y, outcomes))
@@ -384,7 +387,7 @@ def _warn_of_another_unit(Y: Tensor, outcomes: Tensor, task: Tensor) -> None:
 # ------------------------------------------------------------------------------- robust limits
 
 #: Distances below the median, in multiples of the gap between the best outcome and the median.
-#: Outcomes within ``MILD`` are never raised. Outcomes beyond ``EXTREME`` are always raised.
+#: Outcomes within ``MILD`` are never clipped. Outcomes beyond ``EXTREME`` are always clipped.
 MILD, EXTREME = 3.0, 20.0
 
 
@@ -424,8 +427,8 @@ def robust_limit(Y: Tensor, depth: float = 0.0, limit: float | None = None) -> f
 
     The gap is the distance from the best outcome to the median. The limit is the tenth percentile
     of the outcomes, but at least three and at most twenty gaps below the median. In a task without
-    a heavy tail, the limit then changes few outcomes. A diverged run is raised to the outcomes of
-    other bad runs.
+    a heavy tail, few outcomes are clipped. The outcome of a diverged run is clipped to the outcomes
+    of other bad runs.
 
     Args:
         Y: A tensor of the task's outcomes, of any shape, which are maximized. With fewer than ten
@@ -434,8 +437,8 @@ def robust_limit(Y: Tensor, depth: float = 0.0, limit: float | None = None) -> f
             outcomes, or with good outcomes only, use the distance in the source tasks. If the gap
             is more than 200 times ``depth``, most runs have diverged, and ``depth`` replaces the
             gap.
-        limit: The smallest feasible value of a constrained outcome. Only infeasible outcomes are
-            raised.
+        limit: The smallest feasible value of a constrained outcome. Feasible outcomes are not
+            clipped.
 
     Returns:
         The limit; minus infinity if neither the outcomes nor ``depth`` have a spread.
@@ -476,11 +479,11 @@ def ranks(values: Tensor) -> Tensor:
 
 
 def raise_worse_half(Y: Tensor) -> Tensor:
-    """Raises the worse half of a task's outcomes to quantiles of a normal distribution.
+    """Moves the worse half of a task's outcomes up to quantiles of a normal distribution.
 
     The normal distribution has the median of the outcomes. Its standard deviation is the root mean
-    square distance of the better half from the median. Outcomes below the median are raised to the
-    quantiles that correspond to their ranks. The better half does not change. This is a one-sided
+    square distance of the better half from the median. An outcome below the median is moved up to
+    the quantile that corresponds to its rank. The better half does not change. This is a one-sided
     form of half-rank warping [Song2024vizier]_. Use it while a target has too few outcomes to
     correct a model's predictions.
 
@@ -499,7 +502,7 @@ def raise_worse_half(Y: Tensor) -> Tensor:
     better = Y[median <= Y]
     spread = (better - median).square().mean().sqrt()
     shares = (ranks(Y[:, 0]).unsqueeze(-1) - 0.5) / len(Y)
-    # Clipped to the median, so that rounding errors of the median do not change the order.
+    # Quantiles are clipped to the median, so that its rounding errors do not change the order.
     normal = median + spread * ndtri(shares.clamp_max(0.5)).to(Y)
     return torch.where((median > Y) & (spread > 0), Y.maximum(normal), Y)
 
@@ -507,7 +510,7 @@ def raise_worse_half(Y: Tensor) -> Tensor:
 def limit_outcomes(
     Y: Tensor, lowest: float, Yvar: Tensor | None = None
 ) -> tuple[Tensor, Tensor | None]:
-    """Raises each outcome below a robust limit to the limit.
+    """Clips the outcomes of a task at a lower limit, see :func:`robust_limit`.
 
     Args:
         Y: An ``n x 1`` tensor of outcomes; NaN where an outcome is missing.
@@ -515,7 +518,7 @@ def limit_outcomes(
         Yvar: An ``n x 1`` tensor of noise variances.
 
     Returns:
-        The outcomes, and the noise variances. The noise variance of a raised outcome is clipped to
+        The outcomes, and the noise variances. The noise variance of a clipped outcome is at most
         the largest noise variance of the other outcomes.
 
     Example:
@@ -562,7 +565,9 @@ def negative_log_error(error: Tensor) -> Tensor:
 
 
 def compress_failures(Y: Tensor) -> Tensor:
-    r"""Maps a task's outcomes to ``[-2, 2]``: best to 2, bad almost to -2, failed to -2.
+    r"""Maps a task's outcomes to ``[-2, 2]``: the best to 2, very bad outcomes almost to -2.
+
+    Failed evaluations are mapped to -2.
 
     The map uses the median ``m`` and the maximum of the finite outcomes:
 

@@ -94,9 +94,9 @@ def plot_slice(
         bounds: The search space whose encoded rows are the model's inputs; or a ``2 x d`` tensor of
             lower and upper bounds of the inputs.
         dimension: The name of the parameter that varies, or the index of the input that varies.
-        anchor: The point whose other inputs stay fixed: a table with one row of the search space,
-            or a ``d`` tensor. The default is the target point with the largest outcome, or without
-            target points the middle of the bounds.
+        anchor: The point that fixes all other inputs: a table with one row of the search space, or
+            a ``d`` tensor. The default is the target point with the largest outcome, or the middle
+            of the bounds if there are no target points.
         ax: The axes to draw on; new axes if omitted.
         max_tasks: Maximum number of source tasks to show, at most 5. The tasks with the largest
             weights are shown.
@@ -174,7 +174,7 @@ class Line(NamedTuple):
 
     Args:
         name: The name of the parameter.
-        columns: The encoded columns of the parameter.
+        columns: The indices of the parameter's encoded columns.
         values: A ``k x c`` tensor of values in these columns.
         x: The ``k`` positions on the axis of the plot.
         ticks: The values of a categorical parameter, as labels of the axis; ``None`` for a numeric
@@ -218,7 +218,7 @@ def parameter_line(space: SearchSpace, parameter: Parameter, num_points: int) ->
 
 
 def _parameter(space: SearchSpace, dimension: int | str) -> Parameter:
-    """Finds a parameter by its name, by the name of a column, or by the index of an input."""
+    """Finds a parameter by its name, or by the index of one of its encoded columns."""
     key, places = dimension, space.feature_indices
     if isinstance(key, int) and -space.dim <= key < 0:
         key += space.dim

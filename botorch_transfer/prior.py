@@ -56,7 +56,7 @@ class TransferPrior(Saved, ABC):
 
     Use a prior to pre-train once and build several models on it. A prior is a module without
     parameters to fit. It can be moved by ``.to()``, copied and pickled, and it has a
-    ``state_dict``. It is saved to one file as the arguments of its constructor. A model holds a
+    ``state_dict``. A file of a prior contains the arguments of its constructor. A model holds a
     view of the prior, so changes to the model affect neither the prior nor other models.
 
     Args:
@@ -185,10 +185,10 @@ class TransferPrior(Saved, ABC):
         return shallow_copy(self)
 
     def typical_outcomes(self) -> tuple[Tensor, Tensor] | None:
-        """Returns source outcomes, or typical outcomes, and each outcome's task index.
+        """Returns source outcomes (or typical outcomes) and the task index of each outcome.
 
-        ``None`` if the prior has no outcomes. A model compares the target's outcomes with the
-        result, and warns if the units seem to differ.
+        Returns ``None`` if the prior has no outcomes. A model compares the target's outcomes with
+        the result, and warns if the units seem to differ.
         """
         return None
 
@@ -306,7 +306,7 @@ class ConditionedPrior(TransferPrior):
     @abstractmethod
     @torch.no_grad()
     def _statistics(self) -> dict[str, Tensor]:
-        """Computes statistics of the source data, which a prior without source data keeps.
+        """Computes statistics of the source data. A prior without source data keeps the statistics.
 
         A subclass adds ``differences``: the mean squared distance of each source task from the
         other source tasks, if the tasks can be compared.
@@ -335,7 +335,8 @@ class ConditionedPrior(TransferPrior):
         if self.data is None:
             raise InputDataError(
                 "The prior was saved without observations, but this operation needs the old "
-                "outcomes: fit the prior to the data, or save it with observations=True."
+                "outcomes: fit the prior to the data again, or load a prior that was saved with "
+                "observations=True."
             )
         return self.data
 
@@ -434,8 +435,8 @@ class ConditionedPrior(TransferPrior):
         """Expected noise variance of a target, in the prior's units.
 
         This is the geometric mean of a typical value and of each source task's noise variance.
-        Noise variances below the typical value are raised to the typical value. In a target model,
-        the result is the median of the noise variance's hyperprior.
+        The typical value replaces smaller noise variances. In a target model, the result is the
+        median of the noise variance's hyperprior.
         """
         return self._expected(TYPICAL_NOISE, self.task_noise, TYPICAL_NOISE)
 
@@ -446,7 +447,7 @@ class ConditionedPrior(TransferPrior):
             typical: The typical variance, relative to the variance of all outcomes.
             found: The variances of the source tasks, an ``M`` tensor in the prior's units.
             least: The lower bound of the source tasks' variances, relative to the variance of all
-                outcomes. Smaller variances are raised to this bound.
+                outcomes. The bound replaces smaller variances.
         """
         unit = outcome_variance(self.outcome_scale, self.outcome_moments)
         relative = (found.double() / unit).clamp(least, _LARGEST_DIFFERENCE)
@@ -502,7 +503,8 @@ class ConditionedPrior(TransferPrior):
         name, dim = task_names(tasks)[0], as_datasets(tasks)[0].X.shape[-1]
         if dim != self.dim:
             raise InputDataError(
-                f"The new source task {name!r} has {dim} inputs, but the prior has {self.dim}."
+                f"The new source task {name!r} has {dim} inputs, but the prior has {self.dim} "
+                "inputs: give a task with the prior's inputs."
             )
         return transform_outcomes(tasks, self.outcome_steps) if self.outcome_steps else tasks
 
@@ -510,10 +512,10 @@ class ConditionedPrior(TransferPrior):
         """Returns the prior without the source data.
 
         The posteriors are approximated with inducing points, which are means of pairs of old
-        inputs. If a task has at least two points, the result contains none of them. The result
-        contains each task's mean and standard deviation, which reveal the outcomes of a task with
-        two points. The posteriors are still close to the outcomes. Anyone who has or guesses an old
-        input can predict its outcome.
+        inputs. If a task has at least two points, the result contains none of these points. The
+        result contains each task's mean and standard deviation, which reveal the outcomes of a task
+        with two points. The posteriors are still close to the outcomes. Anyone who has or guesses
+        an old input can predict its outcome.
 
         Models use the result like any other prior. Methods that need the outcomes again, such as
         ``append``, raise an error.

@@ -9,9 +9,9 @@ The report answers two questions:
    ``y = a + b μ_m(x) + g(x) + ε`` with the source's posterior mean ``μ_m`` and posterior
    covariance, an unknown constant ``a``, a GP ``g`` and noise ``ε``. The results are averaged over
    a grid of variances and lengthscales of ``g``, and of noise variances. The marginal likelihoods
-   for slopes ``b < 0`` and ``b > 0`` are compared with the marginal likelihood for ``b = 0``. They
-   indicate whether the source resembles the target, is its opposite, or is unrelated. This answer
-   does not depend on the model, only on its sources.
+   for slopes ``b < 0`` and ``b > 0`` are compared with the marginal likelihood for ``b = 0``. The
+   comparison indicates whether the source resembles the target, is its opposite, or is unrelated.
+   This answer does not depend on the model, only on its sources.
 
 A verdict depends on both answers. A source that the model hardly uses is not helpful. A source that
 the model uses before the data can test the source is ``"used, not yet tested"``.
@@ -73,8 +73,8 @@ REPORT_COLUMNS = ["prediction", "variance", "weight", "slope", "helpful", "inver
 def transfer_report(model: TransferModel) -> pd.DataFrame:
     """Tabulates how much a model uses each source, and whether the source resembles the target.
 
-    Use it to find out whether old runs help. It is also a method of models on :class:`SourceGPs`,
-    of :class:`TransferGP` and of :class:`GuardedTransferGP`.
+    Use it to find out whether old runs help. The report is also a method of models on
+    :class:`SourceGPs`, of :class:`TransferGP` and of :class:`GuardedTransferGP`.
 
     Args:
         model: A model whose prior is a :class:`SourceGPs`, an average that contains such a model,
@@ -88,7 +88,7 @@ def transfer_report(model: TransferModel) -> pd.DataFrame:
           :func:`source_shares`. With fewer than two target points, the share is evaluated at the
           sources' points.
         - ``variance``: the share of the outcomes' variance that the source's term of the prior mean
-          explains. It is negative if the term and the outcomes are negatively correlated.
+          explains; negative if the term and the outcomes are negatively correlated.
         - ``weight``: the source's weight in the model, or in a member of the model. In the last
           row, the total weight of the transfer models in an average with a plain GP. NaN for models
           without weights.
@@ -103,9 +103,9 @@ def transfer_report(model: TransferModel) -> pd.DataFrame:
         ``"unclear"`` for a source that is hardly used.
 
         The verdict on all sources is ``"helpful"`` if most sources are helpful, and ``"partly
-        helpful"`` if some are helpful and this is not by chance. Otherwise it is ``"misleading"``
-        if a quarter of the sources is inverted, and ``"irrelevant"`` if most sources are irrelevant
-        and the data give no evidence for a helpful source.
+        helpful"`` if more sources are helpful than chance explains. Otherwise the verdict is
+        ``"misleading"`` if a quarter of the sources is inverted, and ``"irrelevant"`` if most
+        sources are irrelevant and the data give no evidence for a helpful source.
 
     Raises:
         ValueError: If the model is a batch of models, or has no source posteriors.
@@ -137,8 +137,8 @@ def _report_on_sources(model: TransferModel, informed: OnSources, weight: float)
 
     Args:
         model: The model.
-        informed: The model itself, or the member of an average that has the posteriors.
-        weight: The total weight of the transfer models in the average.
+        informed: The model itself; if the model is an average, the member with the posteriors.
+        weight: The total weight of the transfer models if the model is an average.
 
     Returns:
         The table of :func:`transfer_report`.
@@ -204,15 +204,15 @@ def source_shares(model: TransferModel, sources: ConditionedPrior) -> tuple[Tens
 
 
 def source_finding(helpful: float, inverted: float, num_points: int, spread: float = 1.0) -> str:
-    """Judges a source by the target's data alone, whatever the source's weight in a model.
+    """Judges a source by the target's data alone, independently of its weight in a model.
 
     Args:
         helpful: The log Bayes factor of a positive slope.
         inverted: The log Bayes factor of a negative slope.
         num_points: Number of target points.
-        spread: The standard deviation of the source's predictions at these points. It is small if
-            all points are near an optimum, where a source with a slightly shifted optimum looks
-            inverted. With a small spread, the finding is neither inverted nor irrelevant.
+        spread: The standard deviation of the source's predictions at these points. The spread is
+            small if all points are near an optimum. There, a source with a slightly shifted optimum
+            looks inverted, so the finding is then neither inverted nor irrelevant.
 
     Returns:
         ``"helpful"``, ``"inverted"``, ``"irrelevant"`` or ``"unclear"``.
@@ -315,7 +315,7 @@ def slope_evidence(
     """
     rows = evenly_spaced(len(Y), MAX_POINTS)  # more points add little and cost O(n³)
     X, Y = X[rows].double(), Y[rows].double()
-    # Standardized by the target's own outcomes, because sources may have other units.
+    # Outcomes are standardized by their own moments, because sources may have other units.
     scale = usable_std(Y.std(correction=0), Y.mean())
     Y, eye = (Y - Y.mean()) / scale, torch.eye(len(Y)).to(Y)
     noises = [value * eye for value in NOISES]

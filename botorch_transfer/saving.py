@@ -7,8 +7,8 @@ code. A checksum detects damaged files.
 
 Results of pre-training are cached in the same format, so that other processes do not repeat the
 work. The name of a cached file is a hash of everything that the result depends on: source data,
-options, this package's code, the versions of its dependencies, and the threads and instruction set
-of the processor. A result is therefore the same with or without cached files.
+options, this package's code, the versions of its dependencies, the number of threads, and the
+instruction set of the processor. A result is therefore the same with or without cached files.
 """
 
 from __future__ import annotations
@@ -178,12 +178,12 @@ class Saved(NamedState):
         Args:
             path: The file.
             device: The device of the prior; the CPU if omitted.
-            input_transform: The prior's input transform. The file holds BoTorch's ``Normalize``.
-                Pass any other transform here.
+            input_transform: The prior's input transform. Only needed if it is not BoTorch's
+                ``Normalize``, because the file contains a ``Normalize``.
             **modules: ``mean_module`` and ``covar_module`` of a ``PretrainedPrior`` that was built
-                from your own modules. The file holds only the parameters of these modules. If the
-                mean and the kernel shared a module when the prior was saved, the given modules must
-                also share it. Omit the modules for other priors.
+                from your own modules. The file holds only the parameters of these modules. If mean
+                and kernel shared a network when the prior was saved, the given mean and kernel must
+                also share a network. Omit the modules for other priors.
 
         Returns:
             The prior.
@@ -191,8 +191,8 @@ class Saved(NamedState):
         Raises:
             FileNotFoundError: If the file does not exist.
             ValueError: If the file is damaged, is not a prior, holds a prior of another class, or
-                has an unknown version. Also if ``modules`` are missing, not needed, or have another
-                structure.
+                has an unknown version; or if ``modules`` are missing, not needed, or have another
+                structure than the saved modules.
 
         Example:
             >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -208,7 +208,7 @@ class Saved(NamedState):
 
 
 def write_prior(path: str | os.PathLike[str], name: str, content: Mapping[str, Any]) -> None:
-    """Writes a prior; an existing file is replaced once the new file is complete.
+    """Writes a prior to a file. An existing file is replaced once the new file is complete.
 
     Args:
         path: The file.

@@ -130,7 +130,10 @@ class TaskFamily(SyntheticTestFunction):
 
     @cached_property
     def _minima(self) -> tuple[Tensor, float]:
-        """Minimizer and minimum before negation, by L-BFGS-B from the best of many points."""
+        """Minimizer and minimum of the task before negation.
+
+        L-BFGS-B starts from the best of many points.
+        """
         bounds = cast(Tensor, self.bounds).double().cpu()
         X = draw_sobol_samples(bounds, n=NUM_RAW, q=1, seed=0).squeeze(-2)
         with torch.no_grad():

@@ -201,7 +201,7 @@ def test_tables_as_spreadsheets_save_them(folder, capsys):
     assert "In the runs: The column 'log_loss' has '1.2.3' in row 4" in capsys.readouterr().err
     runs.write_text("C,gamma,log_loss\n1.0,0.01,0.5,\n2.0,0.02,0.4,9\n")
     assert main([*COMMAND, "runs.csv", *LOSS]) == 2
-    assert "runs.csv has 4 cells in row 3 and 3 column names" in capsys.readouterr().err
+    assert "runs.csv has 4 cells in row 3, but 3 column names" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "cp1252"])
@@ -306,7 +306,7 @@ NO_PARAMETER = "A constraint uses the column 'cost' of the candidates, which is 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["suggest", *LOSS], "There is no search space: name its JSON file, or"),
+        (["suggest", *LOSS], "There is no search space: give its JSON file as the first argument"),
         (["suggest", "none.json", "old.csv"], "There is no file none.json."),
         (["suggest", "old.csv", "old.csv"], "old.csv is no JSON file of a search space"),
         (["suggest", "list.json", "old.csv"], "search space is described by a list"),
@@ -343,7 +343,7 @@ NO_PARAMETER = "A constraint uses the column 'cost' of the candidates, which is 
         ([*COMMAND, *LOSS, "--step", "C"], "is both a parameter and the column of --step"),
         ([*COMMAND, *LOSS, "--same-in-batch", "T"], "--same-in-batch names 'T', which is no para"),
         ([*COMMAND, *LOSS, "--cost", "price"], "--cost is 'price', but --candidates has no such"),
-        ([*COMMAND, *LOSS, "--log", "los"], "--log names 'los', which is no outcome: name one"),
+        ([*COMMAND, *LOSS, "--log", "los"], "--log names 'los', which is no outcome: name out"),
         ([*COMMAND, *LOSS, "--outcome-range", "1", "0"], "--outcome-range of 'log_loss' is"),
         ([*COMMAND, *LOSS, "--task", "tasks"], "name an existing column by --task, or"),
         (["space", "old.csv"], "The table has no column 'loss': use one of task"),

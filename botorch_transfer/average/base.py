@@ -111,7 +111,7 @@ class _AveragedNoise(DerivedNoise):
             member.likelihood.requires_grad_(False)
 
     def register_constraint(self, *args: Any, **kwargs: Any) -> None:
-        if hasattr(self, "_average"):  # the constructor registers a constraint before
+        if hasattr(self, "_average"):  # the base class's constructor may register its constraint
             self._refuse()
         super().register_constraint(*args, **kwargs)
 
@@ -203,7 +203,7 @@ class AveragedGP(  # type: ignore[misc]
 
     @property
     def used(self) -> list[bool]:
-        """Flags, one for each averaged model: true if the share is positive for any target."""
+        """A flag for each averaged model: whether its share is positive for any target."""
         return (self.shares != 0).reshape(-1, self.shares.shape[-1]).any(dim=0).tolist()
 
     @property
@@ -224,7 +224,7 @@ class AveragedGP(  # type: ignore[misc]
 
     @abstractmethod
     def _update_shares(self) -> None:
-        """Recomputes those weights of the averaged models that depend on the target's data."""
+        """Recomputes the averaged models' weights, if the weights depend on the target's data."""
 
     @torch.no_grad()
     def update_weights(self) -> None:
@@ -326,7 +326,7 @@ class AveragedGP(  # type: ignore[misc]
         raise self._is_no_exact_gp()
 
     def source_parts(self, X: Tensor, names: Sequence[str]) -> Tensor:
-        """Averages each source task's contribution to the prior mean over the members."""
+        """Averages over the members each source task's contribution to the prior mean."""
         parts = [
             self._scale_and_shift(member)[0] * member.source_parts(X, names)
             for member in self.members.values()
@@ -402,7 +402,7 @@ class AveragedGP(  # type: ignore[misc]
     def custom_fit(
         self, mll: ExactMarginalLogLikelihood, *args: Any, **kwargs: Any
     ) -> ExactMarginalLogLikelihood:
-        """Fits all members, then computes their shares; ``fit_gpytorch_mll`` calls this.
+        """Fits all members, then computes their shares. ``fit_gpytorch_mll`` calls this method.
 
         Args:
             mll: The marginal log likelihood of this model.
@@ -496,8 +496,8 @@ class AveragedPath(ModelPath):
 
     Args:
         model: The average, in evaluation mode.
-        paths: Sample paths of each model with a positive share, in the model's own units. The mean
-            is included.
+        paths: Sample paths of each model with a positive share, in the model's own units. Each path
+            includes the model's mean.
         sample_shape: The sample shape.
         prior: Whether the paths are sampled from the priors, without the target's data.
     """
@@ -512,7 +512,7 @@ class AveragedPath(ModelPath):
     ) -> None:
         super().__init__()
         members = list(model.used_members.values())
-        # Copied, so that a path does not change with the models' hyperparameters.
+        # The models are copied, so that a path does not change with their hyperparameters.
         self.paths, self.members = ModuleList(paths), ModuleList(deepcopy(members)).eval()
         shares, self._prior = model.shares.detach()[..., model.used].clone(), prior
         units = [model._scale_and_shift(member) for member in members]
@@ -558,7 +558,8 @@ def build_member(model_class: Callable[..., TransferModel], *data: Any, **option
         The model.
 
     Raises:
-        ValueError: If the class does not have one of ``options``, or the model predicts a mixture.
+        ValueError: If the class does not accept one of ``options``, or if the model predicts a
+            mixture.
     """
     defaults = {"outcome_transform": DEFAULT}  # the default of all other options is None
     given = {name: value for name, value in options.items() if value is not defaults.get(name)}

@@ -134,10 +134,10 @@ class GuardedTransferGP(AveragedGP):
     points, the weight is usually one. If the prior is a :class:`SourceGPs` of five or more tasks
     that do not predict one another, the weight is zero, and predictions are constant.
 
-    Use it if old tasks may mislead, for instance because they come from another machine, or because
-    the sign of an outcome has changed. If the old tasks agree with one another, the first
-    evaluation still follows the old tasks. The model costs as much as both models together.
-    BoTorch's analytic noisy expected improvement takes exact GPs only: use
+    Use the model if old tasks may mislead, for instance because the old tasks come from another
+    machine, or because the sign of an outcome has changed. If the old tasks agree with one another,
+    the first evaluation still follows the old tasks. The model costs as much as both models
+    together. BoTorch's analytic noisy expected improvement takes exact GPs only: use
     ``qLogNoisyExpectedImprovement``.
 
     Args:
@@ -154,7 +154,7 @@ class GuardedTransferGP(AveragedGP):
 
     Raises:
         TypeError: If the transfer model does not accept ``prior``.
-        ValueError: If the transfer model does not have one of the options, or predicts a mixture.
+        ValueError: If the transfer model does not accept one of the options, or predicts a mixture.
 
     Example:
         >>> X = torch.rand(30, 2, dtype=torch.double)
@@ -222,7 +222,7 @@ class GuardedTransferGP(AveragedGP):
 
     @property
     def prior(self) -> Any:
-        """The transfer model's pre-trained prior; ``None`` for a joint model, which has none."""
+        """The transfer model's pre-trained prior; ``None`` for a joint model without a prior."""
         return getattr(self.transfer, "prior", None)
 
     @property
@@ -270,7 +270,7 @@ class GuardedTransferGP(AveragedGP):
         parameters: dict[str, Tensor] = dict(self.named_parameters())
         with parameter_rollback_ctx(parameters), prior_mode(True), gpt_posterior_settings():
             for name, start in self._starts.items():
-                if parameters[name].requires_grad:  # the user may have fixed it since then
+                if parameters[name].requires_grad:  # the user may have fixed the parameter
                     parameters[name].data.copy_(start)
             priors = [self.predict_by_member(X, member) for member in self.members.values()]
             return prior_evidence(Y, priors[0], priors[1], self.plain._noise_variance())

@@ -1,4 +1,4 @@
-r"""The model to start with: an average of transfer models; acquisitions also use a plain GP."""
+r"""The model to start with: an average of transfer models. The search also uses a plain GP."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def member_shares(Y: Tensor, num_members: int, patience: int = PATIENCE) -> Tens
 
 
 class TransferGP(AveragedGP):
-    r"""The model to start with: an average of transfer models; acquisitions also use a plain GP.
+    r"""The model to start with: an average of transfer models. The search also uses a plain GP.
 
     The prediction is the normal distribution with the moments of a mixture. With shares ``p_k`` and
     posteriors ``(μ_k, Σ_k)`` of the transfer models,
@@ -108,9 +108,9 @@ class TransferGP(AveragedGP):
     :func:`member_shares`. These shares depend on the number of evaluations since the last
     improvement, so the target's data must be in the order of the evaluations.
 
-    Use the class for one or more source tasks, with a few up to a few hundred points each. It costs
-    as much as its models together. BoTorch's analytic noisy expected improvement takes exact GPs
-    only: use ``qLogNoisyExpectedImprovement``.
+    Use the class for one or more source tasks, with a few up to a few hundred points each. The
+    average costs as much as all averaged models together. BoTorch's analytic noisy expected
+    improvement takes exact GPs only: use ``qLogNoisyExpectedImprovement``.
 
     Args:
         prior: Source data, from which the models' priors are pre-trained; or a mapping from the
@@ -147,7 +147,7 @@ class TransferGP(AveragedGP):
 
     #: The weight of each member's improvement, a ``batch_shape x K`` tensor.
     #:
-    #: It assumes that outcomes are maximized. If they are minimized,
+    #: The weights assume that outcomes are maximized. If outcomes are minimized,
     #: :class:`~.acquisition.AveragedImprovement` uses :func:`member_shares` of the negative
     #: outcomes instead.
     improvement_shares: Parameter
@@ -341,7 +341,7 @@ def transfer_models(
     Raises:
         InputDataError: If a source task has another number of outcomes than the target, or the
             data are invalid; the message names the task.
-        ValueError: If ``model_class`` does not have one of ``options``.
+        ValueError: If ``model_class`` does not accept one of ``options``.
 
     Example:
         >>> X = torch.rand(20, 2, dtype=torch.double)

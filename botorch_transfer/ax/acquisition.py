@@ -45,8 +45,8 @@ class AvoidingAcquisition(AcquisitionFunction):
     Use it to keep suggestions away from failed and pending points. Without the penalty, a model
     with a clear optimum would suggest the same point until an outcome contradicts the model. Within
     ``radius`` of a point to avoid, the penalty lowers the acquisition value. At the point itself,
-    the penalized value equals a minimum, the floor. Outside the radius, the value is unchanged.
-    This is a hard form of local penalization [Gonzalez2016batch]_.
+    the penalized value is the *floor*. Outside the radius, the value is unchanged. This is a hard
+    form of local penalization [Gonzalez2016batch]_.
 
     .. code-block:: text
 
@@ -57,9 +57,9 @@ class AvoidingAcquisition(AcquisitionFunction):
     updated when pending points change, because pending points may lower the acquisition everywhere.
     Distances are relative to the widths of the search space. Two different categories of a
     parameter have distance 1, with or without one-hot encoding. One-hot inputs are rounded to
-    categories, because Ax also rounds suggestions. Without rounding, a point between two categories
-    could be far from all points to avoid, and Ax could round it to a point to avoid. Pending
-    points, including points of the same batch, are avoided, too.
+    categories, because Ax also rounds suggestions. Without rounding, a suggestion between two
+    categories could be far from all points to avoid, and Ax could then round the suggestion to one
+    of these points. Pending points, including points of the same batch, are avoided, too.
 
     Args:
         acquisition: The acquisition function to penalize.
@@ -97,7 +97,7 @@ class AvoidingAcquisition(AcquisitionFunction):
         self.categorical, self.one_hot = list(categorical), list(map(list, one_hot_blocks))
         widths = bounds[1] - bounds[0]
         self.widths = torch.where(widths > 0, widths, 1.0)
-        for block in self.one_hot:  # different categories differ in two inputs
+        for block in self.one_hot:  # two categories differ in two one-hot inputs
             self.widths[block] = math.sqrt(2)
         # Analytic acquisition functions have no ``X_pending``.
         self.X_pending: Any = getattr(acquisition, "X_pending", None)
@@ -125,7 +125,7 @@ class AvoidingAcquisition(AcquisitionFunction):
 
         Returns:
             A ``batch_shape`` tensor of values. For ``q > 1``, each of the ``q`` inputs is evaluated
-            alone, and the largest value is returned.
+            alone, and the largest of the ``q`` values is returned.
         """
         if X.shape[-2] > 1:  # mixed and discrete optimizers evaluate the final batch
             return self(X.unsqueeze(-2)).amax(dim=-1)
@@ -163,8 +163,8 @@ class TransferAcquisition(Acquisition):
     1. Before the first outcome, candidates maximize the upper confidence bound of the transferred
        prior.
     2. For one objective without constraints, candidates maximize the analytic noisy expected
-       improvement, averaged over the members of a ``TransferGP``. In a batch, each candidate has to
-       improve on the earlier candidates, too.
+       improvement. For a ``TransferGP``, the improvement is averaged over the members. In a batch,
+       each candidate has to improve on the earlier candidates, too.
     3. Candidates avoid regions where failures are likely. They also avoid failed, abandoned and
        pending points.
 
@@ -210,9 +210,9 @@ class TransferAcquisition(Acquisition):
         optimizer = determine_optimizer(space, self.acqf, mk_discrete_choices(space, fixed))
         follows_gradient = optimizer in ("optimize_acqf", "optimize_acqf_mixed")
         if kwargs.get("inequality_constraints") and follows_gradient:
-            # A short burn-in of the polytope sampler is enough in few dimensions. SLSQP optimizes a
-            # batch of restarts as one problem, and the restart with the largest gradient dominates
-            # this problem. So optimize restarts one by one.
+            # A short burn-in of the polytope sampler is enough in few dimensions. Optimize restarts
+            # one by one, because SLSQP optimizes a batch of restarts as one problem, which the
+            # restart with the largest gradient dominates.
             options["options"] = {"n_burnin": 1000, "batch_limit": 1, **options.get("options", {})}
         failed, succeeded, abandoned, waiting = (
             self._tensor(self.options.get(kind, [])).view(-1, len(space.bounds))
@@ -234,7 +234,7 @@ class TransferAcquisition(Acquisition):
     def _feasible(self, succeeded: Tensor, failed: Tensor) -> FeasibleAcquisition:
         space, bounds = self.search_space_digest, self._tensor(self.search_space_digest.bounds).T
         tried = Attempts.of(succeeded, failed)
-        # Set inactive parameters to the middle of the range: the feasibility model needs values.
+        # The feasibility model needs values, so set inactive parameters to the middle of the range.
         X = torch.where(tried.X.isnan(), bounds.mean(dim=0), tried.X)
         feasibility = FeasibilityModel(
             X, tried.succeeded, bounds=bounds, categorical=space.categorical_features
@@ -247,7 +247,7 @@ class TransferAcquisition(Acquisition):
         dim = max(len(space.bounds) - len(fixed or {}), 1)
         radius = math.sqrt(dim) * (0.05 if self.X_observed is None else 0.02)
         if len({*space.ordinal_features, *space.categorical_features}) == len(space.bounds):
-            # In discrete spaces, do not penalize the neighbors of a point to avoid.
+            # In discrete spaces, the radius excludes the neighbors of a point to avoid.
             gaps = [np.diff(np.sort(values)) for values in space.discrete_choices.values()]
             shortest = [gap.min() / gap.sum() for gap in gaps if len(gap)]  # shares of the range
             radius = min(radius, 0.9 * float(min(shortest, default=1.0)))
@@ -262,7 +262,7 @@ class TransferAcquisition(Acquisition):
         )
 
     def _spread_out(self, fixed: dict[int, float] | None = None) -> Tensor:
-        """Draws Sobol points that cover the search space, rounded to valid choices."""
+        """Draws 64 Sobol points that cover the search space, and rounds them to valid choices."""
         space = self.search_space_digest
         X = draw_sobol_samples(self._tensor(space.bounds).T, n=64, q=1, seed=0).squeeze(-2)
         for index, values in space.discrete_choices.items():
@@ -279,7 +279,7 @@ class TransferAcquisition(Acquisition):
 
 
 def _one_hot_blocks(names: Sequence[str]) -> list[list[int]]:
-    """Returns the column indices of each one-hot encoded parameter, as one list per parameter."""
+    """Returns one list for each one-hot encoded parameter: the column indices of its inputs."""
     origins = [name.rpartition(OH_PARAM_INFIX)[0] for name in names]  # empty without one-hot
     choices = filter(None, dict.fromkeys(origins))
     return [[index for index, origin in enumerate(origins) if origin == c] for c in choices]

@@ -84,9 +84,9 @@ class StandardizeByHistory(StandardizeY):
 
     Use it instead of Ax's ``StandardizeY``, which uses the moments (mean and standard deviation) of
     the target's outcomes. The target's moments change from trial to trial, and do not exist before
-    the first trial. For a metric with old outcomes, this transform uses the old outcomes' moments,
-    from the adapter's ``history_moments()``. For other metrics, it uses the target's moments.
-    Infinite outcomes become NaN, and Ax leaves out NaN.
+    the first trial. For a metric with old outcomes, ``StandardizeByHistory`` uses the moments of
+    the old outcomes, from the adapter's ``history_moments()``. For any other metric, it uses the
+    target's moments. Infinite outcomes become NaN, and Ax leaves out NaN.
 
     Args:
         experiment_data: The data of the target.
@@ -115,7 +115,7 @@ class StandardizeByHistory(StandardizeY):
         self.Ystd = {name: std for name, (_, std) in moments.items()}
 
     def _limited(self, name: str, values: np.ndarray) -> np.ndarray:
-        """Replaces error codes such as -999 by NaN, and clips very bad outcomes.
+        """Replaces infinite outcomes and error codes such as -999 by NaN; clips very bad outcomes.
 
         Args:
             name: The metric.
@@ -153,7 +153,7 @@ class TransferDataset(SupervisedDataset):
     Use it to pass source tasks through Ax to a transfer model. Set :attr:`sources` to the source
     tasks by name. The inputs of source tasks are in Ax's model space, and their outcomes are
     standardized like the target's outcomes. Optionally set :attr:`added` to an ``n`` tensor of
-    variances. They are added to the noise variances of the ``n`` target points.
+    variances, which are added to the noise variances of the ``n`` target points.
     """
 
     sources: Mapping[str, SourceData]
@@ -229,14 +229,14 @@ class TransferAdapter(TorchAdapter):
         """Generates new points; see Ax's ``Adapter.gen`` for the arguments.
 
         Passes failed, succeeded, abandoned and pending inputs to the acquisition function. Removes
-        abandoned trials from ``pending_observations``, because Ax lists abandoned trials as
+        abandoned trials from ``pending_observations``, because Ax also lists these trials as
         pending. Before the first outcome, only metrics with old outcomes are optimized.
         """
         pending = experiments.without_abandoned(self._experiment, pending_observations)
         config = optimization_config or self._optimization_config
         observed = self.get_training_data().observation_data
         if config is not None and (
-            # Ax keeps rows without an outcome.
+            # The rows may all be without an outcome, because Ax keeps such rows.
             observed.empty or not np.isfinite(observed["mean"].to_numpy(dtype=float)).any()
         ):
             optimization_config = experiments.restricted_to(config, self.outcomes)
@@ -308,7 +308,7 @@ class TransferAdapter(TorchAdapter):
         """Converts the old runs of a metric to tensors, as Ax converts the target's runs.
 
         Args:
-            goal: The metric.
+            goal: The metric, with its direction.
             parameters: The names of the inputs in the model space, in the order of the columns.
 
         Returns:
@@ -322,7 +322,7 @@ class TransferAdapter(TorchAdapter):
         history, (mean, std), metric = self.history, self._scale(goal.name), goal.name
         space = self.model_space.parameters
         fixed = {name: p.value for name, p in space.items() if isinstance(p, FixedParameter)}
-        # The values of ``history.missing`` override the values of the status quo.
+        # The values in ``history.missing`` take precedence over the values of the status quo.
         missing = {**experiments.assumed_values(self._experiment), **fixed, **history.missing}
         given = repr(self.model_space), list(self.transforms), (mean, std), str(self.device)
 
@@ -348,8 +348,8 @@ class TransferAdapter(TorchAdapter):
     def _in_model_space(
         self, space: own.SearchSpace, parameters: Sequence[str], rows: DataFrame
     ) -> Tensor:
-        """Converts table rows of old runs to an ``n x d`` tensor of inputs in Ax's model space."""
-        # To find the active parameters of a run, Ax needs exact values of the run's choices.
+        """Converts a table of ``n`` old runs to an ``n x d`` tensor in Ax's model space."""
+        # To find the active parameters of a run, Ax needs values that are exactly valid choices.
         levels = space.decode(space.place(rows).clamp(0.0, 1.0))
         recorded = rows.filter(space.number_columns).apply(to_numeric, errors="coerce")
         records: list[Any] = [frame.to_dict("records") for frame in (levels, recorded)]
@@ -374,8 +374,9 @@ class TransferAdapter(TorchAdapter):
         Before the first complete trial, the outcomes of early-stopped trials become NaN.
 
         Returns:
-            The changed data. Also the variances of the outcomes: for each metric, one variance per
-            trial with an outcome. The variance is zero unless the outcome is a prediction.
+            The changed data. Also a mapping from metrics to tensors of variances, with one entry
+            per trial with an outcome. A variance is zero unless the outcome is a prediction. The
+            mapping is empty if no trial was stopped early.
         """
         experiment, added = self._experiment, dict[str, Tensor]()
         stopped = experiment.trial_indices_by_status[TrialStatus.EARLY_STOPPED]
@@ -428,8 +429,8 @@ def transfer_inputs_for_ax(
     search space and the inputs of the source tasks to the unit cube. A prior with its own input
     transform keeps this transform.
 
-    Unlike Ax's own constructor, this function does not pass ``outcome_transform=None``. With this
-    argument, a transfer model would expect outcomes in the units of the prior.
+    Unlike Ax's own constructor, this function does not pass ``outcome_transform=None``, because a
+    transfer model would then expect outcomes in the units of the prior.
 
     Args:
         botorch_model_class: The class of the model.
@@ -460,7 +461,7 @@ def transfer_inputs_for_ax(
         else:
             Yvar = Yvar + added.to(Yvar).unsqueeze(-1)
     if Yvar is not None:
-        # For outcomes without noise, Ax writes a standard error of zero.
+        # Ax writes a standard error of zero for outcomes without noise.
         inputs["train_Yvar"] = Yvar.clamp_min(min_fixed_noise.value(Yvar.dtype))
     sources = inputs["prior"]
     transform = _input_transform(search_space_digest, sources).to(dataset.X.device)
@@ -495,7 +496,7 @@ def _pretrained(
     transform: InputTransform,
     members: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Fits the prior of a model class to the source tasks, with options of pre-training.
+    """Fits the prior of a model class to the source tasks, with the options of pre-training.
 
     Args:
         model_class: The class of the model.
@@ -505,9 +506,9 @@ def _pretrained(
         members: The members of a ``TransferGP``; by default ``MEMBERS``.
 
     Returns:
-        The prior; for ``TransferGP``, a dictionary from members to priors. A fitted prior is
-        returned unchanged. Without options, the source tasks are returned unchanged, and the model
-        fits its prior itself.
+        The prior; for ``TransferGP``, a dictionary from members to priors. If ``sources`` is a
+        prior, it is returned unchanged. Without options, the source tasks are returned unchanged,
+        because the model then fits its prior itself.
     """
     if isinstance(sources, TransferPrior) or not pretraining:
         return sources

@@ -42,7 +42,7 @@ def goals_of(experiment: Experiment) -> dict[str, Outcome]:
     The metrics are sorted by name. The sign of a metric is 1 if large outcomes are good, and -1 if
     small outcomes are good. The sign is 0 for a metric without a direction. The sign is also 0 for
     a metric in an objective that is a sum of metrics. If the sign is 0, very bad outcomes are not
-    clipped: to clip one term of a sum could change which sum is best.
+    clipped, because the best sum could change if one term of each sum is clipped.
     """
     config, found = experiment.optimization_config, dict[str, Outcome]()
     if config is not None:
@@ -59,9 +59,10 @@ def goals_of(experiment: Experiment) -> dict[str, Outcome]:
 
 
 def assumed_values(experiment: Experiment) -> dict[str, Any]:
-    """Returns the values of parameters to assume for old runs that do not record them.
+    """Returns the values of parameters that are assumed for old runs without these parameters.
 
-    A value comes from the status quo of the experiment, or else from Ax's backfill values.
+    A value comes from the status quo of the experiment, or else from Ax's backfill values. A
+    parameter with neither value is left out.
     """
     space, status_quo = experiment.search_space, experiment.status_quo
     known = space.backfill_values() | (status_quo.parameters if status_quo else {})
@@ -86,9 +87,10 @@ def arms_by_fate(experiment: Experiment) -> dict[str, list[Arm]]:
         experiment: The experiment.
 
     Returns:
-        Lists of arms by ``"failed"``, ``"abandoned"``, ``"succeeded"`` and ``"pending"``. Ax's own
-        list of pending arms lacks arms that violate a constraint by a rounding error. If an arm
-        succeeded in one trial and failed in another trial, it only counts as succeeded.
+        A mapping from ``"failed"``, ``"abandoned"``, ``"succeeded"`` and ``"pending"`` to lists of
+        arms. Unlike Ax's own list of pending arms, the mapping has arms that violate a constraint
+        by a rounding error. An arm that succeeded in one trial and failed in another trial only
+        counts as succeeded.
     """
     # Check only bounds, because rounded values may violate a constraint slightly.
     bounds = SearchSpace(list(experiment.search_space.parameters.values()))
@@ -118,7 +120,7 @@ def without_abandoned(
         pending: Ax's pending arms by metric.
 
     Returns:
-        The pending arms that are not abandoned, by metric. Metrics without such arms are left out.
+        The remaining pending arms by metric. Metrics without remaining arms are left out.
     """
     abandoned = {
         (index, arm.signature)
@@ -158,8 +160,8 @@ def curves_of(experiment: Experiment, metric: str, sign: float) -> dict[int, Cur
 def restricted_to(config: OptimizationConfig, metrics: Collection[str]) -> OptimizationConfig:
     """Restricts an optimization config to metrics with old outcomes.
 
-    Keeps an objective, constraint or threshold if all its metrics have old outcomes. Removes
-    constraints relative to the status quo, because the status quo has no outcome yet.
+    Keeps an objective, a constraint or an objective threshold if all its metrics have old outcomes.
+    Removes constraints relative to the status quo, because the status quo has no outcome yet.
 
     Args:
         config: The optimization config.

@@ -52,7 +52,7 @@ TensorHistory = Mapping[str, SourceData]
 
 @contextmanager
 def user_errors() -> Iterator[None]:
-    """Converts errors about old runs in the ``with`` block to Ax's ``UserInputError``."""
+    """Converts errors that the ``with`` block raises about old runs to Ax's ``UserInputError``."""
     try:
         yield
     except (InputDataError, ValueError) as error:
@@ -75,7 +75,7 @@ def moments_of(outcomes: np.ndarray) -> tuple[float, float]:
 
 
 def _plain_columns(tasks: Sequence[pd.DataFrame]) -> dict[str, list[Any]]:
-    """Concatenates tables, and returns the columns as lists of values that JSON stores exactly.
+    """Concatenates tables, and returns a mapping from columns to lists of values for JSON.
 
     A missing value becomes ``None``. Numbers and booleans are kept. Any other value, such as a
     date, becomes text.
@@ -100,13 +100,13 @@ class TransferHistory:
     Args:
         columns: The columns of the table, by name: parameters, metrics, standard errors
             (``"<metric>_sem"``), and ``"old task"``, the name of the old task.
-        missing: Values of parameters for runs that do not record them: the parameter has no column,
-            or the cell is empty. ``None`` if a value is unknown.
+        missing: Mapping from parameters to their values in runs that do not record them: the
+            parameter has no column, or the cell is empty. ``None`` for an unknown value.
         positional: Whether the columns of parameters are named by their position in the search
             space: ``"0"``, ``"1"`` and so on.
         varied: The parameters that old Ax experiments varied; empty if the runs do not come from Ax
             experiments.
-        robust: Whether very bad outcomes are clipped to the limit that
+        robust: Whether very bad outcomes are clipped at the limit that
             :func:`~botorch_transfer.outcome_transforms.robust_limit` returns.
         objectives: Mapping from the objective columns of Optuna studies to 1 (maximize) or -1
             (minimize); empty if the runs do not come from Optuna studies.
@@ -128,7 +128,8 @@ class TransferHistory:
         """Converts the objectives of Optuna studies to the objectives of an Ax experiment.
 
         The first objective of the studies corresponds to the first objective of the experiment, and
-        so on. Renames the columns. If two directions differ, multiplies the outcomes by -1.
+        so on. Renames the columns of objectives. If the directions of an objective differ,
+        multiplies its outcomes by -1.
 
         Args:
             objectives: Mapping from the experiment's objectives to 1 (maximize) or -1 (minimize).
@@ -163,8 +164,8 @@ class TransferHistory:
         Args:
             frame: The table, with one row per run.
             task: The column of the task names.
-            missing: Values of parameters for runs that do not record them; ``None`` if a value is
-                unknown.
+            missing: Mapping from parameters to their values in runs that do not record them;
+                ``None`` for an unknown value.
 
         Returns:
             The history, in which empty cells are ``None``.
@@ -201,8 +202,9 @@ class TransferHistory:
             metrics: A mapping from metrics to mappings from old tasks to ``(X, Y)`` or
                 ``(X, Y, Yvar)``, in raw units. ``X`` is ``n_i x d``; ``Y`` and ``Yvar`` are
                 ``n_i x 1``.
-            missing: Values of the last parameters of the search space, by name, if the tensors lack
-                columns for these parameters; ``None`` if a value is unknown.
+            missing: Mapping from parameters without a column to their values in the old runs;
+                ``None`` for an unknown value. Only the last parameters of the search space may lack
+                a column.
 
         Returns:
             The history.
@@ -217,7 +219,7 @@ class TransferHistory:
             TransferHistory(4 runs of 1 tasks)
         """
         if not all(isinstance(tasks, Mapping) for tasks in metrics.values()):
-            raise TypeError("The history is a mapping: give tensors as {metric: {task: (X, Y)}}.")
+            raise TypeError("A history of tensors needs the form {metric: {task: (X, Y)}}.")
         told = {(m, task): data for m, tasks in metrics.items() for task, data in tasks.items()}
         named = {f"{metric} of {task}": data for (metric, task), data in told.items()}
         with user_errors():
@@ -243,7 +245,8 @@ class TransferHistory:
         Args:
             experiments: The old experiments, or their clients, with data. An ``AuxiliarySource``
                 also renames the parameters and metrics of an experiment.
-            missing: Values of parameters that old experiments lack; ``None`` if a value is unknown.
+            missing: Mapping from parameters that old experiments lack to their values in these
+                experiments; ``None`` for an unknown value.
             rename: Mapping from old names of parameters and metrics to new names.
 
         Returns:
@@ -342,11 +345,12 @@ class TransferHistory:
             goal: The metric.
             fixed: The values of the experiment's fixed parameters by name. In the runs of old Ax
                 experiments, these values replace the recorded values, as in Ax.
-            missing: The parameters whose values in the old runs are given or assumed.
+            missing: The parameters that old runs may lack, because their values are given or
+                assumed.
 
         Returns:
-            A table of these runs. Its columns have the names of the experiment's parameters. A
-            value that equals a choice of the experiment, except for its type, becomes this choice.
+            A table of these runs. The columns of parameters have the names in the experiment. A
+            value that equals a choice of the experiment, except for the type, becomes this choice.
 
         Raises:
             UserInputError: If the search space lacks a parameter that old experiments varied, or if
@@ -380,7 +384,7 @@ class TransferHistory:
         listed = own.CategoricalParameter | own.OrdinalParameter
         for parameter in own_space(space).parameters:
             if isinstance(parameter, listed) and parameter.name in frame:
-                # Replace a cell by the equal choice of the experiment, if there is one.
+                # Replace each cell by an equal choice of the experiment, if there is such a choice.
                 frame[parameter.name] = [
                     next((choice for choice in parameter.values if _same(choice, cell)), cell)
                     for cell in frame[parameter.name]
@@ -398,13 +402,16 @@ class TransferHistory:
 
 
 def _renamed(source: AuxiliarySource, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Replaces an old experiment's parameter names by the names in the new experiment."""
+    """Replaces the names of an old experiment's parameters, the keys, by the new names."""
     new_names = {old: new for new, old in source.transfer_param_config.items()}
     return {new_names.get(name, name): value for name, value in parameters.items()}
 
 
 def _tasks(source: AuxiliarySource) -> Iterator[pd.DataFrame]:
-    """Yields one table of runs per metric of an old experiment, with the new experiment's names."""
+    """Yields a table of runs for each metric of an old experiment, with the new names.
+
+    The new names are the names of parameters and metrics in the new experiment.
+    """
     old, told = source.experiment, source.data.df
     counts = told["trial_index"].map(lambda i: old.trials[i].status in STATUSES_EXPECTING_DATA)
     told = told[counts & np.isfinite(told["mean"])]
@@ -432,8 +439,8 @@ def own_space(search_space: SearchSpace) -> own.SearchSpace:
         search_space: Ax's search space.
 
     Returns:
-        The search space without derived parameters. A parent precedes its dependent parameters. A
-        fixed parameter becomes a categorical parameter with one value.
+        The search space without derived parameters. Each parent precedes its dependent parameters.
+        A fixed parameter becomes a categorical parameter with one value.
     """
     found: list[own.Parameter] = []
     waiting: list[tuple[str, Any]] = [(name, None) for name in search_space.top_level_parameters]
@@ -460,7 +467,7 @@ def own_space(search_space: SearchSpace) -> own.SearchSpace:
 
 
 def _same(choice: Any, value: Any) -> bool:
-    """Returns whether a table cell equals a parameter's choice, up to rounding and type."""
+    """Returns whether a choice of a parameter equals a cell's value, up to rounding and type."""
     if isinstance(choice, str):
         return choice == str(value)
     if isinstance(choice, float) and isinstance(value, int | float):

@@ -50,7 +50,8 @@ logger = logging.getLogger(__name__)
 #: Type of old runs: a table, tensors by metric and task, or a list of experiments or studies.
 History = pd.DataFrame | Mapping[str, TensorHistory] | Sequence[Any]
 
-#: Default options of ``optimize_acqf``. Suggestions are as good as with Ax's larger defaults.
+#: Default options of ``optimize_acqf``. Suggestions are as good as with Ax's defaults, which are
+#: larger.
 OPTIMIZER_OPTIONS = {"num_restarts": 8, "raw_samples": 256}
 
 
@@ -103,9 +104,9 @@ def transfer_generation_strategy(
     ``Client.set_generation_strategy`` after you configure the experiment and the optimization. A
     metric with old outcomes has a transfer model. Any other metric has Ax's default model. Before
     the first outcome, trials maximize the upper confidence bound of the transferred prior. After
-    the first outcome, the acquisition depends on the objectives. For one objective without
-    constraints, trials maximize the noisy expected improvement, averaged over the members of a
-    ``TransferGP``. In all other cases, Ax chooses the acquisition function.
+    the first outcome, trials maximize the noisy expected improvement if there is one objective
+    without constraints. For a ``TransferGP``, the improvement is averaged over the members. In all
+    other cases, Ax chooses the acquisition function.
 
     Old outcomes have the direction of the metric: do not negate the old values of a metric to
     minimize.
@@ -127,11 +128,12 @@ def transfer_generation_strategy(
             to ``(X, Y)`` or ``(X, Y, Yvar)``. Columns of ``X`` have the order of the search space.
             Tensors must be finite. In the other forms, runs without a finite value are left out.
         task: The column of the task names in a table.
-        missing: Values of parameters that old runs lack, by name; ``None`` if a value is unknown.
-            A parameter that is not in this mapping has the value of the status quo.
+        missing: Mapping from parameters that old runs lack to their values in these runs; ``None``
+            for an unknown value. If a parameter is not in this mapping, the value of the status quo
+            is assumed.
         rename: Mapping from old names to new names: of parameters, of metrics of experiments, or of
             table columns.
-        robust: Whether outcomes far worse than the median are clipped to a limit, in old runs and
+        robust: Whether outcomes far worse than the median are clipped at a limit, in old runs and
             in the experiment's runs, as in :func:`botorch_transfer.suggest`.
         model_options: Further arguments of the model class.
         pretraining: Options of pre-training, such as ``{"num_restarts": 0}``. For ``TransferGP``, a
@@ -146,7 +148,7 @@ def transfer_generation_strategy(
 
     Raises:
         UserInputError: If the history cannot be read, or an option has no effect.
-        TypeError: If the model is not a class of a transfer model, or the history has none of the
+        TypeError: If ``model`` is not a class of transfer models, or the history has none of the
             four forms.
 
     Example:
@@ -237,7 +239,7 @@ class TransferEarlyStoppingStrategy(BaseEarlyStoppingStrategy):
 
     Args:
         prior: The prior, fitted to old learning curves of the objective. When Ax loads a stored
-            strategy, it is a dictionary: the entry ``"prior"`` of :meth:`to_dict`.
+            strategy, ``prior`` is a dictionary: the entry ``"prior"`` of :meth:`to_dict`.
         probability: A trial is stopped if its final value is worse than the incumbent with more
             than this probability.
         **options: Options of Ax's ``BaseEarlyStoppingStrategy``.
@@ -302,8 +304,8 @@ def transfer_report(client: Client, metric: str | None = None) -> pd.DataFrame:
 
     Raises:
         UserInputError: If no transfer model has chosen a trial yet, or if ``metric`` has no
-            transfer model. Also if ``metric`` is missing and several metrics have a transfer model.
-        ValueError: If the model has no separate posterior for each old task.
+            transfer model. Also if ``metric`` is ``None`` and several metrics have transfer models.
+        ValueError: If the model does not have a separate posterior for each old task.
 
     Example:
         >>> from ax.api.configs import RangeParameterConfig

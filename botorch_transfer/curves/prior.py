@@ -144,10 +144,10 @@ def read_curves(
         step: The column of the step.
         goal: ``"min"`` if small outcomes are good, ``"max"`` if large outcomes are good.
         task: The column of the task, if there is one.
-        run: The columns whose values are the same in all rows of a run. The rows of a run may be in
-            any order, unless a step occurs repeatedly. If a step occurs repeatedly, or without
-            ``run``, the rows keep the table's order. A new run then starts at each row whose step
-            is not larger than the step before.
+        run: The columns whose values are the same in all rows of a run. The rows of a run may then
+            be in any order, unless a step occurs repeatedly. If a step occurs repeatedly, or if
+            ``run`` is omitted, the order of the rows counts: a new run starts at each row whose
+            step is not larger than the previous step.
         status: The column with the state of a run; it may be absent.
 
     Returns:
@@ -225,8 +225,8 @@ def shares(steps: Values, full: float, first: float, gap: float) -> Values:
     Args:
         steps: The steps.
         full: The full length, in steps.
-        first: The first step of the task. If it is zero or negative, all steps are shifted so that
-            it becomes ``gap``.
+        first: The first step of the task. If the first step is zero or negative, all steps are
+            shifted so that the first step becomes ``gap``.
         gap: The distance between two steps.
 
     Returns:
@@ -256,8 +256,8 @@ class Forecast(NamedTuple):
 class CurvePrior(Saved):
     """Model of final outcomes given partial learning curves, learned from old tasks.
 
-    Use it to predict the outcome of a run that was stopped early, or is still running. A saved file
-    contains no outcomes.
+    Use the prior to predict the outcome of a run that was stopped early, or is still running. A
+    saved file contains no outcomes.
 
     Args:
         config: The names of columns and the goal, as in :meth:`fit`.
@@ -478,8 +478,8 @@ def _smoothed(at: Values, values: Values, t: Values) -> Values:
         t: The shares at which the average is computed.
 
     Returns:
-        The mean of the last values up to each share in ``t``. If all values are later, the first
-        value.
+        For each share in ``t``, the mean of the last values up to this share. If all values come
+        later, the first value.
     """
     best = values.max()
     # Clips huge values of a run that nearly diverged, because they would make the sums imprecise.
@@ -550,7 +550,7 @@ def _features(points: Values, center: Any, scale: Any) -> tuple[Values, Values, 
 
     Returns:
         A ``... x 3`` array of ones, standardized values and standardized improvements; a ``...``
-        array of outcomes that are predicted without the regression; and a ``...`` array of factors
+        array of outcomes to which the regression adds a correction; and a ``...`` array of factors
         on the noise variance.
     """
     u, d = (points[..., 0] - center) / scale, points[..., 1] / scale
@@ -567,8 +567,8 @@ def _sums(
     Args:
         study: The curves of the task.
         unit: The location and scale of the task's final outcomes.
-        learned: The regression from the round before. Runs with a large residual get smaller
-            weights, as with Student-t errors.
+        learned: The parameters of the previous round. Runs with a large residual in this round get
+            smaller weights, as with Student-t errors.
 
     Returns:
         For each knot, the sums of ``xxᵀ``, ``xy`` and ``y²`` over complete runs with regressors
@@ -662,7 +662,7 @@ def _learned(studies: Sequence[Study]) -> dict[str, Values]:
         factor = (at / WIDTH_90).clip(0.5, 10.0) ** 2
     # A single old task may be the new study itself. Its residuals must not count twice.
     learned = {"unit": usual, **learned, "trust": np.array(TRUST if errors else 1e9)}
-    for name in ("task_variance", "noise"):  # neither may grow along the curve
+    for name in ("task_variance", "noise"):  # neither variance may grow along the curve
         scaled = (learned[name].T * factor)[..., ::-1]
         learned[name] = np.maximum.accumulate(scaled, axis=-1)[..., ::-1].T.copy()
     return learned
@@ -685,6 +685,6 @@ def _moments(
     """
     (center, scale), (x, level, factor) = unit, _features(points, *unit)
     variance = np.einsum("...i,...ij,...j->...", x, S, x) + noise * factor
-    variance = variance + (level - x[..., 1]) ** 2  # for values beyond the bounds
+    variance = variance + (level - x[..., 1]) ** 2  # zero for values within the bounds
     mean: Values = center + scale * (level + np.sum(x * w, axis=-1))
     return mean, np.asarray(scale**2 * variance)

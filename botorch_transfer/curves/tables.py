@@ -24,8 +24,9 @@ class CurveColumns(NamedTuple):
 
     Args:
         step: The column of the step.
-        run: The columns whose values are the same in all rows of a run; tables may lack some.
-        status: The column with the state of a run; tables may lack it.
+        run: The columns whose values are the same in all rows of a run. A table may lack some of
+            these columns.
+        status: The column with the state of a run. A table may lack this column.
     """
 
     step: str
@@ -124,7 +125,7 @@ def _with_ends(
     replaced = {outcome.name: Series(cells, table.index).infer_objects()}
     table = table.assign(**replaced, **{variance_column(outcome.name): variance})
     fate = table[FATE].to_numpy(dtype=object, copy=True)
-    stopped = rows[[curve.stopped is True for curve in curves]]  # may have a predicted outcome
+    stopped = rows[[curve.stopped is True for curve in curves]]  # may get a predicted outcome
     fate[stopped[fate[stopped] == "ended"]] = ""
     table[FATE] = fate
     return table, set(rows[~np.isnan(ends)].tolist())

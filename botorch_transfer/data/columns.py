@@ -31,8 +31,8 @@ def renamed(frame: DataFrame, rename: Mapping[str, str]) -> DataFrame:
         The table with the new names. All names are text.
 
     Raises:
-        InputDataError: If the table lacks a column that ``rename`` names, a new name is no text, or
-            two columns would have the same name.
+        InputDataError: If the table lacks a column that ``rename`` names, a new name is not text,
+            or two columns would have the same name.
     """
     frame = check_table(frame, ())
     rename = {str(old): new for old, new in rename.items()}
@@ -63,14 +63,15 @@ def check_columns(
         frame: The table.
         space: The search space.
         named: Pairs of an argument, such as ``"task"``, and the column that this argument names.
-        missing: Mapping from parameters that the table does not record to their values.
+        missing: Mapping from parameters that the table does not record to their values; ``None``
+            for an unknown value.
         changed: Whether the search space may have changed, so that the table may lack parameters.
 
     Raises:
         InputDataError: If a column is absent, occurs twice or has two meanings, or if a parameter's
             column likely has another name.
         ValueError: If ``missing`` has a name that is not a parameter of the space, or a value that
-            the parameter cannot have.
+            its parameter cannot have.
     """
     used: dict[Any, str] = dict.fromkeys(space.columns, "a parameter")
     for argument, column in named:
@@ -119,7 +120,7 @@ def check_columns(
         if changed:
             text = (
                 f"No old run records {name!r}, so old runs carry no information about it: give the "
-                f"value that it had there by missing={{{name!r}: ...}}, or None if it is unknown"
+                f"value in the old runs by missing={{{name!r}: ...}}, or None if it is unknown"
             )
             fits = [c for c in left if not is_measure(str(c)) and _fits(frame[c], parameter)]
             if fits:
@@ -134,7 +135,7 @@ def check_columns(
 
 
 def _fits(column: Series, parameter: Parameter) -> bool:
-    """Returns whether a column has at least two values, and all are valid for a parameter."""
+    """Returns whether a column has at least two values, which the parameter can all have."""
     values = column.dropna().drop_duplicates()
     if len(values) < 2 or parameter.is_numeric == is_text(values):
         return False

@@ -1,6 +1,6 @@
 """Validates source data, which are tensors or data sets.
 
-Every model and every pre-training calls :func:`as_datasets` first.
+Every model and every pre-training starts with a call of :func:`as_datasets`.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ def as_datasets(
         One data set per task, in the same order.
 
     Raises:
-        InputDataError: If there are no tasks, or a task is empty. If a task isn't a pair or triple
-            of tensors of the right shapes. If a value isn't finite or a variance isn't positive. If
-            a task differs from the first task in the number or order of inputs, the data type or
-            the device. The message names the task.
+        InputDataError: If there are no tasks, or a task is empty. If a task is neither a data set
+            nor a pair or triple of tensors of the right shapes. If a value is not finite, or a
+            variance is not positive. If a task differs from the first task in the number or order
+            of inputs, the data type or the device. The message names the task.
 
     Example:
         >>> import torch
@@ -84,8 +84,8 @@ def task_names(sources: Sequence[SourceData] | Mapping[str, SourceData]) -> list
         sources: The source tasks, in a form that ``as_datasets`` accepts.
 
     Returns:
-        The keys of a mapping. For a sequence, the outcome name of each data set, and "source task
-        0", "source task 1", ... for tensors. If two of these names are equal (outcomes are often
+        For a mapping, its keys. For a sequence, the outcome name of each data set, and "source task
+        i" for the tensors at index ``i``. If two names in a sequence are equal (outcomes are often
         called "y"), the names of all tasks are "source task 0", "source task 1", ...
 
     Raises:
@@ -212,7 +212,7 @@ def _as_dataset(name: str, value: SourceData) -> SupervisedDataset:
 
 
 def _check_tensors(name: str, X: Tensor, Y: Tensor, Yvar: Tensor | None) -> None:
-    """Checks the types and shapes of a task's tensors, before their values are checked."""
+    """Checks the types and shapes of a task's tensors, but not their values."""
     for symbol, tensor in _named(X, Y, Yvar):
         check_type(f"Task {name!r}: {symbol}", tensor)
     if X.ndim != 2 or X.shape[1] == 0:

@@ -65,21 +65,22 @@ class Domain:
     Use domains for methods that transfer between search spaces (HyperBO+, MPHD): these methods
     learn from several domains. Two domains may differ in the number and meaning of their inputs.
     All tasks of one domain have the same inputs. Outcomes are maximized. Inputs lie in the unit
-    cube, or ``input_transform`` maps them to the unit cube.
+    cube, or ``input_transform`` maps the inputs to the unit cube.
 
     Args:
         source_data: The source tasks, in a sequence or as a mapping from task names; see
             ``as_datasets``.
         discrete_dims: Indices of the inputs that take only finitely many values; the remaining
             inputs are continuous.
-        context: A ``d x s`` tensor: ``s`` numbers that describe each input. All domains have the
-            same ``s``. By default, the context features of ``default_context``.
+        context: A ``d x s`` tensor: for each input, ``s`` numbers that describe the input. All
+            domains have the same ``s``. By default, the features of ``default_context``.
         name: The domain's name, for messages.
         input_transform: A frozen transform of raw inputs to the unit cube, for instance
             ``Normalize(d, bounds=...)``.
 
     Raises:
-        InputDataError: If the source data are invalid, or the context isn't ``d x s`` and finite.
+        InputDataError: If the source data are invalid, or if the context is not a finite ``d x s``
+            tensor.
         ValueError: If ``discrete_dims`` has an index out of range.
 
     Example:
@@ -174,7 +175,8 @@ def transform_outcomes(sources: Any, steps: Steps) -> Any:
         steps: The transforms, each as a name and its arguments, such as ``["Power", 0.5]``.
 
     Returns:
-        A mapping from task names to transformed data sets, or a list of transformed domains.
+        A mapping from task names to transformed data sets; for domains, a list of transformed
+        domains.
 
     Raises:
         InputDataError: If a transformed outcome is not finite; the message names the task.
@@ -189,7 +191,7 @@ def transform_outcomes(sources: Any, steps: Steps) -> Any:
 
 
 def _as_indices(dim: int, discrete_dims: Iterable[int]) -> tuple[int, ...]:
-    """Converts indices of discrete inputs to sorted, distinct, nonnegative indices."""
+    """Sorts indices of discrete inputs, without repeats; negative indices count from the end."""
     try:
         return tuple(sorted({range(dim)[index] for index in discrete_dims}))
     except (IndexError, TypeError) as error:

@@ -2,8 +2,8 @@
 
 Read this to see how a cell of an outcome or of a status is interpreted. :func:`measured` replaces
 cells of outcomes by numbers, and adds a column with the *fate* of each run: ``"failed"``,
-``"ended"`` (without an outcome and without a failure) or empty. A *code* is a number in place of a
-missing outcome, such as -999.
+``"ended"`` (the run ended without an outcome, but has not failed) or empty. A *code* is a number in
+place of a missing outcome, such as -999.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split(", "))
 
 
-#: Words for a failed run, in a status or an outcome: lower case, without dots.
+#: Words that mean a failed run, in a status or an outcome: in lower case, without dots.
 FAILED = _words(
     "fail, failed, failing, failure, error, errored, exception, crash, crashed, diverged, "
     "exploded, inf, infinity, timeout, timed out, time out, oom, out of memory, killed, broken, "
@@ -57,13 +57,13 @@ FAILED = _words(
     "échec, échoué, fallido, fallito"
 )
 
-#: Status words for a run that has ended without an outcome, but has not failed.
+#: Words that mean a run that has ended without an outcome, but has not failed.
 ENDED = _words(
     "abandoned, aborted, cancelled, canceled, withdrawn, skipped, dropped, removed, rejected, "
     "stopped, early stopped, pruned, not measured, not determined, nd, nm"
 )
 
-#: Status words without effect: the run is done if it has an outcome, otherwise pending.
+#: Words in a status that have no effect: the run is done if it has an outcome, and else pending.
 NEUTRAL = _words(
     "ok, okay, done, complete, completed, finished, success, successful, succeeded, good, valid, "
     "yes, true, passed, closed, waiting, queued, scheduled, planned, proposed, suggested, "
@@ -73,7 +73,7 @@ NEUTRAL = _words(
 #: Words in an outcome or a status that mean an empty cell.
 EMPTY = _words("nan, na, n a, none, null, pending, running, waiting, tbd, in progress")
 
-#: Words in ``FAILED`` that have another meaning next to a number, as in ``0.3 (error 0.1)``.
+#: Words in ``FAILED`` that do not mean a failure next to a number, as in ``0.3 (error 0.1)``.
 VAGUE = _words("error, inf, infinity, nr, np, invalid")
 
 #: Words that negate a word in ``FAILED``, as in ``no error``.
@@ -81,7 +81,7 @@ NEGATIONS = _words("free, no, none, not, without")
 
 _NUM = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?"
 MARKS = re.compile(r"(?:\s*[*†‡§#!?^]+|\s+\([^)]*\)|\s*\[[^\]]*\])+\s*$")
-#: A number, optionally with a bound, a standard error and a unit.
+#: Pattern of a number, optionally with the sign of a bound, a standard error and a unit.
 CELL = re.compile(
     r"\s*(?:(?P<above>>=?|=>|≥|≫|above|over|more than|greater than|at least)"
     r"|(?P<below><=?|=<|≤|≪|below|under|less than|at most|up to)"
@@ -91,18 +91,18 @@ CELL = re.compile(
     re.IGNORECASE,
 )
 
-#: The best outcome is reported as a likely typing error if there are more than ``ENOUGH`` outcomes,
-#: and its distance from the second best is above ``TOO_GOOD`` times the range of the rest.
+#: The best of more than ``ENOUGH`` outcomes is reported as a likely typing error if its distance
+#: from the second best is above ``TOO_GOOD`` times the range of all other outcomes.
 TOO_GOOD, ENOUGH = 3.0, 5
 
 #: Pattern of units in per cent or per mille.
 PER_CENT = "[%‰]|pct|percent"
 
-#: The outcome ``>5`` under the constraint ``<= 5`` is read as 5 plus this share of 5, so that it
-#: violates the constraint.
+#: Under the constraint ``<= 5``, the outcome ``>5`` is read as 5 plus this share of 5, so that the
+#: outcome violates the constraint.
 BEYOND_LIMIT = 0.01
 
-#: Log messages by the kind of the cell.
+#: Log messages by the kind of cell that they report.
 KINDS = {
     "bound": "Bounds count as the number in them: %s",
     "mark": "Marks on numbers are ignored: %s",
@@ -117,8 +117,8 @@ class Cell(NamedTuple):
     """Content of one cell of an outcome, such as ``>95`` or ``18 ± 2``.
 
     Args:
-        kind: A key of :data:`KINDS`. ``"wrong"`` if the cell has digits but is no number. Empty for
-            a plain number and for an empty cell.
+        kind: A key of :data:`KINDS`; ``"wrong"`` if the cell has digits but is not a number; an
+            empty text for a plain number and for an empty cell.
         number: The number as text, maybe with a unit. If the cell is not text, the cell's value.
         error: The standard error as text, maybe with a unit.
         side: 1 if the true outcome is larger than the number (``>95``), -1 if the true outcome is
@@ -132,7 +132,7 @@ class Cell(NamedTuple):
 
 
 def error_column(outcome: str) -> str:
-    """Returns the name of the column of standard errors that cells such as ``18 ± 2`` have."""
+    """Returns the name of the column for the standard errors in cells such as ``18 ± 2``."""
     return f"{outcome} (standard error)"
 
 
@@ -164,8 +164,8 @@ def measured(
         standard errors, the table also has a column of standard errors (:func:`error_column`).
 
     Raises:
-        InputDataError: If a cell has digits but is no number, or a standard error is negative or
-            has another unit than the outcome.
+        InputDataError: If a cell has digits but is not a number. Also if a standard error is
+            negative, or if its unit differs from the unit of the outcome.
 
     Example:
         >>> table = DataFrame({"ee": [">95", "n.d.", "failed", 40]})
@@ -261,7 +261,7 @@ def _errors(frame: DataFrame, name: str, needed: NDArray[np.bool_], task: str | 
 
 
 def _place(table: DataFrame, task: str | None, name: Any, row: int) -> str:
-    """Describes a table's cell for a message: its value, row and task."""
+    """Describes a cell of a table for a message: the value, the row and the row's task."""
     of_task = f" of task {table[task].tolist()[row]!r}" if task in table.columns else ""
     return f"as {table[name].tolist()[row]!r} in row {table.index[row]}{of_task}"
 
@@ -299,7 +299,7 @@ def _word(cell: Any) -> str:
 
 
 def _fate(word: str) -> str:
-    """Returns "failed" or "ended" if a text begins with a word of this meaning; otherwise ""."""
+    """Returns "failed" or "ended" if a text begins with a word of this meaning, and "" if not."""
     tokens = word.split()
     beginnings = {" ".join(tokens[:number]) for number in (1, 2, 3)}
     if beginnings & FAILED and not (NEGATIONS - {"no"}) & {*tokens}:
@@ -308,7 +308,7 @@ def _fate(word: str) -> str:
 
 
 def _fates(frame: DataFrame, status: str | None, task: str | None) -> NDArray[Any]:
-    """Finds failed and ended runs by the words in their status; warns of unknown words."""
+    """Finds the fate of each run from the words in its status; warns of unknown words."""
     if status not in frame:
         return np.full(len(frame), "", dtype=object)
     words = [_word(cell) for cell in frame[status]]

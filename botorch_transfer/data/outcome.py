@@ -18,7 +18,7 @@ from botorch_transfer.outcome_transforms import robust_limit
 Goal = Literal["min", "max"]
 
 #: Probabilities of 500 quantiles. The average of these quantiles approximates the mean of a
-#: distribution, where the mean has no closed form.
+#: distribution whose mean has no closed form.
 LEVELS = (torch.arange(500, dtype=torch.double) + 0.5) / 500
 
 
@@ -33,11 +33,11 @@ class Outcome:
         name: The column of the outcome.
         sign: 1 if large outcomes are good, -1 if small outcomes are good.
         limit: The least feasible value of the modelled outcome; ``None`` for an objective.
-        noise: The column of standard errors, if there is such a column.
+        noise: The column of standard errors; ``None`` if there is none.
         log: Whether models predict the outcome's logarithm.
-        within: The least and the largest possible value of the outcome, such as a yield of 0 % and
-            of 100 %. The quantiles of predictions are clipped to this range. Means and standard
-            deviations are computed from the clipped quantiles.
+        within: The least and the largest possible value of the outcome, such as 0 and 100 for a
+            yield in per cent. The quantiles of predictions are clipped to this range. Means and
+            standard deviations are computed from the clipped quantiles.
 
     Example:
         >>> Outcome("loss", sign=-1.0).goal
@@ -100,22 +100,22 @@ class Outcome:
         return values if self.within is None else values.clamp(*self.within)
 
     def original(self, Y: Tensor) -> Tensor:
-        """Converts values that models maximize to the outcome's unit and sign."""
+        """Converts modelled outcomes, which models maximize, to the unit and sign of the column."""
         return (self.sign * Y).exp() if self.log else self.sign * Y
 
     def no_worse_than(self, worst: float) -> Outcome:
-        """Returns a copy whose predictions are clipped at the modelled outcome ``worst``."""
+        """Returns a copy whose predictions are never worse than the modelled outcome ``worst``."""
         value = float(self.original(torch.tensor(worst, dtype=torch.double)))
         least, largest = self.within or (-math.inf, math.inf)
         within = (max(least, value), largest) if self.sign > 0 else (least, min(largest, value))
         return replace(self, within=within)
 
     def improvement(self, mean: Tensor, variance: Tensor, best: Tensor) -> tuple[Tensor, Tensor]:
-        """Computes the expected improvement over the incumbent, and the probability to improve.
+        """Computes the expected improvement over ``best``, and the probability of improvement.
 
         Args:
-            mean: An ``n`` tensor of the model's means.
-            variance: An ``n`` tensor of the model's variances.
+            mean: An ``n`` tensor of means of the modelled outcome.
+            variance: An ``n`` tensor of variances of the modelled outcome.
             best: The best modelled outcome so far, a tensor with one element.
 
         Returns:
@@ -126,11 +126,11 @@ class Outcome:
         return gains.clamp_min(0.0).mean(dim=-1), (gains > 0).double().mean(dim=-1)
 
     def limited(self, values: NDArray[np.float64], depth: float = 0.0) -> NDArray[np.float64]:
-        """Raises very bad outcomes of one task to a limit, see :func:`robust_limit`.
+        """Clips very bad outcomes of one task at a limit, see :func:`robust_limit`.
 
         Args:
             values: An ``n`` array in the outcome's unit; NaN where an outcome is missing.
-            depth: The least distance from the best outcome to the limit.
+            depth: The minimum distance between the best outcome and the limit.
 
         Returns:
             An ``n`` array. If ``sign`` is zero, the values do not change.

@@ -51,13 +51,14 @@ from botorch_transfer.search_space.space import check_arguments
 
 logger = logging.getLogger(__name__)
 
-#: A task of old runs is left out if at least ``ENOUGH_SAME`` of its runs are runs of the study. If
-#: some of these runs have equal outcomes, these runs must also be at least the share ``MOST`` of
-#: all runs of the task.
+#: A task of old runs is left out if at least ``ENOUGH_SAME`` of its runs are also runs of the
+#: study. If two of these common runs have equal outcomes, the common runs must also be at least the
+#: share ``MOST`` of the task's runs.
 ENOUGH_SAME, MOST = 3, 0.9
 
 #: A task that repeats another task is left out only if it has at least this number of different
-#: outcomes, or as many as it has runs. Two tasks with few outcomes may be equal by chance.
+#: outcomes, or if all its outcomes differ. Two tasks with few different outcomes may be equal by
+#: chance.
 ENOUGH_LEVELS = 5
 
 #: Bounds of rank correlations of outcomes. A task of ``n`` runs is reversed, maybe by a wrong sign,
@@ -65,8 +66,8 @@ ENOUGH_LEVELS = 5
 #: correlation among the other tasks is above ``AGREED``.
 REVERSED, AGREED = -0.65, 0.4
 
-#: Reversed tasks are searched if there are ``MIN_TASKS`` to ``MAX_TASKS`` tasks with at least
-#: ``MIN_COMPARED`` runs. At most ``MAX_COMPARED`` runs of each task are compared.
+#: The search for reversed tasks needs ``MIN_TASKS`` to ``MAX_TASKS`` tasks with at least
+#: ``MIN_COMPARED`` runs. It compares at most ``MAX_COMPARED`` runs of each task.
 MIN_TASKS, MAX_TASKS, MIN_COMPARED, MAX_COMPARED = 3, 20, 5, 50
 
 #: Usual names of a summary row at the end of a table.
@@ -76,14 +77,16 @@ SUMMARY = re.compile(
     re.IGNORECASE,
 )
 
-#: Distances of values outside of a parameter's range, relative to the range. Values in a study's
-#: runs may be up to ``SLIGHTLY`` outside. Distances up to ``SAME_PLACE`` are rounding errors.
+#: Distances of values from a parameter's range, relative to the width of the range. Values in the
+#: runs of a study may be up to ``SLIGHTLY`` outside of the range. Distances up to ``SAME_PLACE``
+#: are rounding errors.
 SLIGHTLY, SAME_PLACE = 0.1, 1e-4
 
 #: Maximum number of values in a log line.
 MAX_COUNTED = 4
 
-#: Least ratio of the median to the best loss for which a log line recommends logarithms.
+#: A log line recommends logarithms if the median loss of a task is more than this many times its
+#: best loss.
 MANY_TIMES = 10.0
 
 
@@ -117,11 +120,11 @@ def from_dataframe(
 ) -> dict[str, Any]:
     """Converts a table with one row per run to source data.
 
-    Cells such as ``>95``, ``29*``, ``18 ± 2`` and ``n.d.`` are converted to numbers, and codes such
-    as -999 count as missing; see the page on old runs as a table. Runs without a finite outcome are
-    dropped. With ``failed="worst"``, failed runs get the worst finite outcome of their task. A task
-    without any finite outcome is left out. One log line per call counts the runs and names the
-    tasks.
+    Cells such as ``>95``, ``29*`` and ``18 ± 2`` are converted to numbers. Cells such as ``n.d.``
+    and codes such as -999 count as missing outcomes; see the page on old runs as a table. Runs
+    without a finite outcome are dropped. With ``failed="worst"``, failed runs get the worst finite
+    outcome of their task instead. A task without any finite outcome is left out. One log line per
+    call counts the runs without an outcome and names the tasks that are left out.
 
     If the best losses are many times smaller than ordinary losses, models cannot resolve the
     differences between good runs: consider ``log``. A log line recommends ``log`` if, in at least
@@ -131,17 +134,17 @@ def from_dataframe(
     ``changed``. A *choice* is a value of a categorical parameter.
 
     - If a task does not record a parameter, ``missing`` gives the value that the parameter had in
-      all runs of the task. The task then carries no information about other values. If this value
-      is unknown, each run gets a random value, and these values are spread over the range. The
+      all runs of the task. The task then carries no information about other values. If the value is
+      unknown, each run gets a random value, and these values are spread over the range. The
       outcomes of the task then do not depend on the parameter.
-    - An empty cell of a categorical parameter means ``"none"`` if ``"none"`` is one of its choices;
+    - An empty cell of a categorical parameter means ``"none"`` if the parameter has this choice;
       otherwise the run is left out. With ``changed``, a run is also left out if the cell of an
       unconditional numeric parameter is empty.
-    - The encoding of a number outside of its range is extrapolated beyond the unit cube. The
-      encoding of a number between two levels of a parameter is interpolated. A run is left out if
-      one of its choices no longer exists, if a number has no logarithm on a logarithmic scale, or
-      if a number is a code of a missing value, such as -999. A warning in the log counts the runs
-      that are left out.
+    - The encoding of a number outside of the parameter's range is extrapolated beyond the unit
+      cube. The encoding of a number between two values of a discrete parameter is interpolated. A
+      run is left out if one of its choices no longer exists, if a number has no logarithm on a
+      logarithmic scale, or if a number is a code of a missing value, such as -999. A warning in the
+      log counts the runs that are left out.
     - Old runs carry no information about a new choice.
 
     Args:
@@ -151,52 +154,52 @@ def from_dataframe(
         outcome: Column with the outcome; a list for several outcomes.
         task: Column with the name of the task; names are compared as text.
         goal: ``"max"`` if large outcomes are good, ``"min"`` if small outcomes are good; a list for
-            several outcomes. The default is ``"max"``, and an error for names such as ``loss``.
-            Models maximize, so ``"min"`` changes the sign.
+            several outcomes. The default is ``"max"``; an outcome with a name such as ``loss`` has
+            no default. Models maximize, so ``"min"`` changes the sign.
         failed: ``"drop"`` drops failed runs. ``"worst"`` gives failed runs the worst finite outcome
             of their task; use it if failures depend on the parameters.
         noise: Column with the standard error of the outcome (not the variance), in the outcome's
             unit. The squared standard error is ``Yvar``. An empty or zero cell gets the pooled
-            standard error of the task. If the column is empty for a task, its noise variance is
-            inferred. A failed run with ``failed="worst"`` has the largest standard error of its
+            standard error of the task. If all cells of a task are empty, the model infers the noise
+            variance. With ``failed="worst"``, a failed run gets the largest standard error of its
             task.
-        missing: Mapping from parameters that a task does not record (empty or absent column) to
-            their values; ``None`` for an unknown value.
+        missing: Mapping from parameters that a task does not record (the column is empty or absent)
+            to their values in the task; ``None`` for an unknown value.
         rename: Mapping from old to new names of columns.
         changed: Whether the search space has changed since the runs. If ``False``, an unrecorded
             parameter that is not in ``missing`` raises an error, and a warning counts the runs
-            outside of the space. If ``True``, the value of such a parameter counts as unknown. If
-            the table has a column with a name similar to this parameter, an error is raised.
+            outside of the space. If ``True``, the value of such a parameter counts as unknown,
+            unless the table has a column with a similar name: then an error is raised.
         log: Whether to take the natural logarithm of the outcome. Standard errors are then divided
             by the outcomes. The target's outcomes must be logarithms, too.
         encode: Another encoding, for models whose inputs are not in the unit cube: a function that
-            maps a table of ``n`` runs to an ``n x d`` tensor of inputs. The table does not have the
-            runs that are left out.
+            maps a table of ``n`` runs to an ``n x d`` tensor of inputs. Runs that are left out are
+            not in this table.
         robust: Whether to clip outcomes far below the median of their task at a lower limit
             (:func:`~botorch_transfer.outcome_transforms.robust_limit`), so that diverged runs count
             as bad runs. If ``False``, a warning in the log names tasks with such outcomes. If
             ``None``, there is no warning.
-        limit: The limit of a constrained outcome, in the outcome's unit. Values above the limit are
-            feasible if ``goal`` is ``"max"``, values below the limit if it is ``"min"``. With
-            ``robust``, only infeasible outcomes are raised.
+        limit: The limit of a constrained outcome, in the outcome's unit. If ``goal`` is ``"max"``,
+            values above the limit are feasible. If ``goal`` is ``"min"``, values below the limit
+            are feasible. With ``robust``, only infeasible outcomes are clipped.
 
     Returns:
         Mapping from each task's name to its data set, in order of first appearance, in double
         precision. Features are named by ``space.feature_names``, or ``x0``, ``x1``, ... if
         ``encode`` is given. Each data set's outcome has the name of the task, because BoTorch
         distinguishes tasks by outcome names. For several outcomes, a mapping from outcomes to such
-        mappings, as :func:`~botorch_transfer.transfer_models` takes it.
+        mappings, which :func:`~botorch_transfer.transfer_models` takes.
 
     Raises:
-        InputDataError: If ``frame`` is no table, a column is missing, two columns have the same
+        InputDataError: If ``frame`` is not a table, a column is missing, two columns have the same
             name, or one column has two meanings. If a run has no task, no run has a finite outcome,
             an outcome has no logarithm, or a standard error is negative. If a task lacks a
             parameter that is not in ``missing``, a parameter's value is empty or of a wrong type,
-            or all runs are left out. If ``encode`` returns no finite tensor with one row per run.
-            The message names the task and the parameter.
+            or all runs are left out. If ``encode`` does not return a finite tensor with one row per
+            run. The message names the task and the parameter.
         TypeError: If an argument has a wrong type.
-        ValueError: If ``goal`` or ``failed`` has another value, or ``missing`` has a name that is
-            not a parameter of the space, or a value that the parameter cannot have.
+        ValueError: If ``goal`` or ``failed`` has another value. Also if ``missing`` has a name that
+            is not a parameter of the space, or a value that its parameter cannot have.
 
     Example:
         >>> from pandas import DataFrame
@@ -250,9 +253,8 @@ class OldRuns(NamedTuple):
     """Old runs in the form of model inputs and outcomes.
 
     Args:
-        sources: Mapping from each outcome to its source data. Source data map task names to data
-            sets, whose outcomes are maximized. If no run has a finite value of the outcome,
-            ``None`` replaces the source data.
+        sources: Mapping from each outcome to its source data; ``None`` if no run has a finite value
+            of the outcome. Source data map task names to data sets, whose outcomes are maximized.
         failed: An ``f x d`` tensor of inputs of failed runs. The tensor leaves out failed runs of
             tasks without a successful run, and failed runs that lack a parameter's value.
     """
@@ -283,7 +285,7 @@ def read_history(
         task: The column with the name of the task.
         missing: See :func:`from_dataframe`.
         status: The column with the status of a run. If the table lacks the column, runs without any
-            outcome count as failed. With ``None``, no failed runs are returned.
+            outcome count as failed. If ``status`` is ``None``, no failed runs are returned.
         changed: See :func:`from_dataframe`.
         keep: Whether failed runs without an outcome get the worst outcome of their task.
         encode: See :func:`from_dataframe`.
@@ -360,12 +362,13 @@ def read_history(
 
 
 #: Lists for the log. ``displaced``: task and row of each run that cannot be encoded. ``lost``:
-#: column and value of each value that cannot be encoded. ``outside``: task and row of each run
-#: outside of the unit cube. ``far``: the same for runs that lie more than ``FAR_OUTSIDE`` ranges
-#: outside. ``limited``: task of each very bad outcome.
+#: column and cell of each value that cannot be encoded. ``outside``: task and row of each run
+#: outside of the unit cube. ``far``: task and row of each run that lies more than ``FAR_OUTSIDE``
+#: outside of the unit cube. ``limited``: task of each very bad outcome.
 _Notes = defaultdict[str, list[Any]]
 
-#: A warning names old runs that lie more than this number of ranges outside of the search space.
+#: A warning names old runs whose distance from the range of a parameter is above this number times
+#: the width of the range.
 FAR_OUTSIDE = 1.0
 
 
@@ -393,8 +396,8 @@ def _place(
 ) -> tuple[Tensor, NDArray[np.bool_]]:
     """Encodes the runs of one task; leaves out each run with a value that cannot be encoded.
 
-    Returns the inputs of the encoded runs, and a mask of the encoded runs among ``runs``. Appends
-    the other runs, and runs outside of the unit cube, to ``notes``.
+    Returns the inputs of the encoded runs, and a mask of the encoded runs among ``runs``. Adds the
+    runs that are left out, and runs outside of the unit cube, to ``notes``.
     """
     needed = [p.name for p in space.parameters if changed and p.is_numeric and p.active_if is None]
     filled = runs[needed].notna().all(axis=1).to_numpy()
@@ -433,7 +436,7 @@ def without_repeats(
 ) -> DataFrame:
     """Leaves out each task of old runs that repeats another task or runs of the current study.
 
-    Old runs contain runs of the current study if one file has the runs of all studies.
+    If one file has the runs of all studies, the old runs contain runs of the current study.
 
     Args:
         history: Old runs, with numeric outcomes.
@@ -481,7 +484,7 @@ def without_repeats(
 def _without_copies(
     history: DataFrame, space: SearchSpace, outcomes: Sequence[Outcome], task: str
 ) -> DataFrame:
-    """Leaves out each task of old runs that repeats another task; see ``without_repeats``."""
+    """Leaves out each task of old runs that repeats another old task; see ``without_repeats``."""
     names = [outcome.name for outcome in outcomes if outcome.name in history]
     columns = [*(name for name in space.columns if name in history), *names]
     tasks = history[task].map(str).to_numpy()
@@ -503,7 +506,7 @@ def _without_copies(
 
 
 def _hashes(table: DataFrame) -> NDArray[Any]:
-    """Computes a number for each row of a table, which is the same for equal rows."""
+    """Computes a hash of each row of a table: a number that is the same for equal rows."""
     cells = {i: c if is_numeric_dtype(c) else c.map(str) for i, (_, c) in enumerate(table.items())}
     return hash_pandas_object(DataFrame(cells), index=False).to_numpy()
 
@@ -523,7 +526,7 @@ def _written(table: DataFrame, columns: Sequence[str]) -> list[str]:
 def limit_task(
     task: SupervisedDataset, limit: float | None = None, by_rank: bool = False
 ) -> SupervisedDataset:
-    """Raises very bad outcomes of a task to a limit, see ``robust_limit``.
+    """Clips very bad outcomes of a task at a lower limit, see ``robust_limit``.
 
     Args:
         task: The task; its outcomes are maximized.
@@ -532,7 +535,7 @@ def limit_task(
             (:func:`~botorch_transfer.outcome_transforms.raise_worse_half`).
 
     Returns:
-        The task with raised outcomes; the same object if no outcome changes.
+        The task with clipped outcomes; the same object if no outcome changes.
 
     Example:
         >>> X, Y = torch.rand(4, 1), torch.tensor([[4.0], [3.0], [2.0], [-1e6]])
@@ -556,8 +559,9 @@ def modelled(
         outcomes: The outcomes.
 
     Returns:
-        Two ``n x m`` arrays. The first array has the outcomes, times their signs; NaN or infinite
-        for missing outcomes. The second array has the noise variances; NaN if unknown.
+        Two ``n x m`` arrays. The first array has the outcomes or their logarithms, multiplied by
+        the outcomes' signs; missing outcomes are NaN or infinite. The second array has the noise
+        variances; unknown noise variances are NaN.
 
     Raises:
         InputDataError: If an outcome has no logarithm.
@@ -595,7 +599,10 @@ def has_failed(frame: DataFrame, Y: NDArray[np.float64]) -> NDArray[np.bool_]:
 
 
 def _places(runs: DataFrame, space: SearchSpace) -> list[Tensor]:
-    """Encodes runs; skips each run with a value that is missing or cannot be encoded."""
+    """Encodes failed runs; leaves out each run with a value that is missing or cannot be encoded.
+
+    Returns a list of tensors of inputs, which may be empty.
+    """
     try:
         X = space.place(runs)
     except InputDataError:
@@ -608,10 +615,10 @@ def _places(runs: DataFrame, space: SearchSpace) -> list[Tensor]:
 def _fill(
     name: str, runs: DataFrame, space: SearchSpace, missing: Mapping[str, Any], changed: bool
 ) -> DataFrame:
-    """Fills the columns of parameters that a task does not record.
+    """Fills the columns of parameters that a task does not record; returns the filled table.
 
-    Raises an error if ``missing`` has no value for an unconditional parameter. Conditional
-    parameters are checked later, by ``SearchSpace.encode``.
+    Raises an error if ``missing`` has no value for an unconditional parameter, unless ``changed``
+    is true. ``SearchSpace.place`` checks conditional parameters later.
     """
     runs = runs.copy(deep=False)
     for parameter in space.parameters:
@@ -638,13 +645,13 @@ def _unknown_values(parameter: Parameter, n: int, seed: str) -> NDArray[Any]:
     """
     rng = np.random.default_rng(zlib.crc32(seed.encode()))
     unit = parameter.sample(n, rng)
-    if unit.shape[1] == 1:  # one value in each of n equal parts of the range
+    if unit.shape[1] == 1:  # draw one value in each of n equal parts of the range
         unit = ((rng.permutation(n) + rng.random(n)) / n)[:, None]
     return parameter.decode(unit)[parameter.name].to_numpy()
 
 
 def _counted(values: Iterable[Any]) -> str:
-    """Formats the most frequent values with their counts, as in "'a' (4), 'b' (1) and 3 more"."""
+    """Lists the most frequent values with their counts, as in "'a' (4), 'b' (1) and 3 more"."""
     counts = Counter("empty" if isna(value) else repr(plain(value)) for value in values)
     common = [f"{value} ({number:,})" for value, number in counts.most_common(MAX_COUNTED)]
     more = len(counts) - len(common)
@@ -692,8 +699,9 @@ def _warn_of_rows(
 def _warn_of_reversal(outcome: Outcome, tasks: Mapping[str, SupervisedDataset]) -> None:
     """Warns of a task whose good settings are bad in all other tasks, maybe due to a wrong sign.
 
-    The ranks of a task's outcomes are correlated with mean ranks of the nearest runs of the other
-    tasks. The warning also requires that the other tasks agree with one another.
+    Computes the correlation between the ranks of a task's outcomes and the mean ranks of the
+    nearest runs of the other tasks. The warning also requires that the other tasks agree with one
+    another.
     """
     tasks = {name: data for name, data in tasks.items() if len(data.Y) >= MIN_COMPARED}
     if not MIN_TASKS <= len(tasks) <= MAX_TASKS:
@@ -718,7 +726,7 @@ def _warn_of_reversal(outcome: Outcome, tasks: Mapping[str, SupervisedDataset]) 
 
 
 def _recommend_logarithms(outcome: Outcome, tasks: Mapping[str, SupervisedDataset]) -> None:
-    """Recommends logarithms if the losses of old tasks differ by large factors."""
+    """Recommends logarithms if the best losses are far smaller than the median losses of tasks."""
     losses = [-data.Y[:, 0].numpy() for data in tasks.values()]
     is_loss = outcome.goal == "min" and not outcome.log and min(map(np.min, losses), default=0) > 0
     if is_loss and np.median([np.median(Y) / Y.min() for Y in losses]) > MANY_TIMES:
@@ -735,10 +743,10 @@ class Runs(NamedTuple):
     Args:
         X: An ``n x d`` tensor of inputs of the runs with at least one known outcome.
         Y: An ``n x m`` tensor of outcomes, which are maximized; NaN for an unknown outcome.
-        Yvar: An ``n x m`` tensor of noise variances; NaN for unknown noise variances.
-        added: An ``n x m`` tensor of variances to add to the noise variances. For an early-stopped
-            run, the final outcome is predicted, and ``added`` is the variance of this prediction.
-            For all other runs, ``added`` is zero.
+        Yvar: An ``n x m`` tensor of noise variances; NaN for an unknown noise variance.
+        added: An ``n x m`` tensor of variances to add to the noise variances. For a run that was
+            stopped early, the final outcome is predicted, and ``added`` is the variance of this
+            prediction. For all other runs, ``added`` is zero.
         succeeded: An ``n`` boolean tensor: whether the run has not failed.
         waiting: A ``p x d`` tensor of inputs of pending runs.
         failed: An ``f x d`` tensor of inputs of failed runs, including failed runs that have an
@@ -778,7 +786,7 @@ class Runs(NamedTuple):
         return self.X[self.succeeded]
 
     def known(self, index: int) -> Runs:
-        """Selects the outcome with this index, and the runs in which this outcome is known."""
+        """Returns only the outcome with this index, and only the runs in which it is known."""
         rows, one = self.Y[:, index].isfinite(), slice(index, index + 1)
         known = {name: getattr(self, name)[rows, one] for name in ("Y", "Yvar", "added")}
         return self._replace(X=self.X[rows], succeeded=self.succeeded[rows], **known)

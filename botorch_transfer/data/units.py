@@ -8,6 +8,8 @@ A task is compared by the 10 % and 90 % quantiles of its values. Each quantile i
 reference quantile: the median of this quantile over the tasks within the range. If fewer than three
 tasks are within the range, the reference quantiles are the quantiles of the range. Differences are
 divided by the distance between the two reference quantiles.
+
+Outcomes are searched for fractions among percentages, and for wrong signs.
 """
 
 from __future__ import annotations
@@ -98,9 +100,8 @@ def wrong_units(frame: DataFrame, space: SearchSpace, task: str | None = None) -
         ["'T' of task 'monday' lies outside of its range, but fits if reduced by 273.15 (kelvin to
         °C)"]
     """
-    rows = [(STUDY, np.arange(len(frame)))]
-    if task is not None:
-        rows = [(f"task {name!r}", places) for name, places in rows_of_tasks(frame[task]).items()]
+    of_tasks = {} if task is None else rows_of_tasks(frame[task])
+    rows = [(f"task {k!r}", v) for k, v in of_tasks.items()] or [(STUDY, np.arange(len(frame)))]
     rows = [rows[place] for place in evenly_spaced(len(rows), MAX_LOOKED_AT)]
     found: dict[tuple[str, str], list[str]] = {}
     for parameter in space.parameters:
@@ -191,35 +192,34 @@ def mixed_outcomes(groups: Mapping[str, Array], name: str) -> Iterator[str]:
             x, y = (np.concatenate([v for k in keys for v in parts[k]]) for keys in (small, large))
             pairs[f"in {small[0]} and {high} in {large[0]}"] = x, y
         for where, (x, y) in pairs.items():
-            if _is_converted(x, y, factor, name, where.startswith("and"), STUDY in groups):
+            if _fits(x, y, factor, name, where.startswith("and"), STUDY in groups):
                 yield f"{name!r} seems to have {low} {where}: {remedy}"
                 break
 
 
-def _is_converted(
-    x: Array, y: Array, factor: int, name: str, in_one_group: bool, of_study: bool
-) -> bool:
+def _fits(x: Array, y: Array, factor: int, name: str, is_one: bool, of_study: bool) -> bool:
     """Returns whether outcomes ``y`` likely have the unit or the sign of ``factor * x``.
 
-    Large percentages between a study and old runs are recognized by their size. In all other cases,
-    ``factor * x`` must be in the range of ``y``, ``x`` must be clearly apart from ``y``, and
-    fractions must have more decimals than percentages.
+    If one of two groups is this study (``of_study``), percentages above 10 are recognized by their
+    size. In all other cases, ``factor * x`` must be in the range of ``y``, ``x`` must be clearly
+    apart from ``y``, and fractions must have more decimals than percentages. If both belong to one
+    group (``is_one``), a larger gap is needed, because ``y`` has the larger values of this group.
     """
     is_share = factor > 1
-    enough = min(len(x), len(y) + (not in_one_group)) > is_share and len(x) + len(y) >= MIN_VALUES
+    enough = min(len(x), len(y) + (not is_one)) > is_share and len(x) + len(y) >= MIN_VALUES
     if not enough or min((factor * x).min(), y.min()) <= 0 or (is_share and y.max() > 100):
         return False
-    if is_share and of_study and not in_one_group and y.max() > 10:
+    if is_share and of_study and not is_one and y.max() > 10:
         return bool((y <= 1).mean() ** len(x) < MAX_CHANCE)
     (low, high), (least, largest) = _quantiles(factor * x), _quantiles(y)
     is_apart = (((y <= x.max()).sum() + 1) / (len(y) + 2)) ** len(x) < MAX_CHANCE
-    if in_one_group:  # ``y`` is larger than ``x`` in any case
+    if is_one:
         ends = np.stack([_quantiles(x), _quantiles(y)])
         ends = np.log(ends) if is_share else ends
         is_apart = ends[1, 0] - ends[0, 1] > FAR_APART[factor] * np.ptp(ends, axis=1).max()
     if is_share:
         known = _decimals(y) % MOST_DECIMALS  # 0 if percentages are not rounded
-        is_apart &= _decimals(x) > known + in_one_group and not NO_SHARES & words_of(name)
+        is_apart &= _decimals(x) > known + is_one and not NO_SHARES & words_of(name)
     return bool(is_apart and least <= 2 * low and high <= 2 * largest)
 
 

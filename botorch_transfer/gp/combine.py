@@ -30,7 +30,8 @@ from botorch_transfer.gp.paths import SourcePath
 from botorch_transfer.gp.posterior import Conditioned, ConditionedBatch, in_parts, max_elements
 from botorch_transfer.gp.state import Cache, collapse_batch, same_inputs, select_batch
 
-# Lower bound of the weights. It is not zero, because Gamma hyperpriors have no gradient at zero.
+# Lower bound of the weights. The bound is positive, because the log density of a Gamma hyperprior
+# has no gradient at zero.
 MIN_WEIGHT = 1e-6
 
 #: If there are more source points than ``FEW_POINTS``, the closed-form posterior (``gp.frozen``)
@@ -42,8 +43,8 @@ FEW_POINTS, NEGLIGIBLE = 512, 1e-3
 class SourceWeights(Module, ABC):
     """Base class for the weights of source tasks in the prior of a target model.
 
-    A subclass has parameters, and computes the weights from them. The dimensions of each parameter
-    are the batch dimensions of the target model and one last dimension.
+    A subclass has PyTorch parameters, and computes the weights from these parameters. The shape of
+    each parameter is the batch shape of the target model, followed by one more dimension.
     """
 
     @property
@@ -68,13 +69,13 @@ class SourceWeights(Module, ABC):
             gps: All source GPs.
 
         Returns:
-            The ``S`` GPs in the sum, and a ``batch_shape x S`` tensor of their weights. By default,
-            all GPs are in the sum.
+            The ``S`` GPs in the sum, and a ``batch_shape x S`` tensor of their weights. In this
+            base class, the sum includes all GPs.
         """
         return gps, self.weights
 
     def __getitem__(self, index: Any) -> Self:
-        """Returns the weights of some target models of a batch, by an index into the batch."""
+        """Returns the weights for the target models that ``index`` selects from a batch."""
         return select_batch(self, index)
 
 
@@ -85,9 +86,9 @@ class TaskWeights(SourceWeights):
     optimized without a logarithmic transform. The weight of an irrelevant source task therefore
     reaches the lower bound, ``1e-6``, in a few steps.
 
-    Use :meth:`select` to restrict the weighted sum to ``S`` tasks. Unselected tasks are not
-    evaluated. Their weights have no hyperprior and are not fitted. The ``state_dict`` contains the
-    mask of the selected tasks and the parameters of all ``M`` tasks.
+    Use :meth:`select` to restrict the weighted sum to ``S`` tasks. The GPs of the other tasks are
+    not evaluated, and the weights of the other tasks are not fitted. The ``state_dict`` contains
+    the mask of the selected tasks and the parameters of all ``M`` tasks.
 
     Args:
         num_tasks: The number of source tasks ``M``; all weights start at ``1 / M``.
@@ -149,8 +150,9 @@ class TaskWeights(SourceWeights):
     def select(self, tasks: Tensor) -> None:
         """Restricts the weighted sum to some source tasks.
 
-        Tasks that were selected before keep their weights. Newly selected tasks get the weight
-        ``1 / S``. If all ``M`` weights are equal, as in a new object, every task gets ``1 / S``.
+        A task that is already selected keeps its weight. A newly selected task gets the weight
+        ``1 / S``. If all ``M`` weights are equal, as in a new object, each selected task gets
+        ``1 / S``.
 
         Args:
             tasks: The ``S`` indices of the tasks, ascending.
@@ -164,7 +166,7 @@ class TaskWeights(SourceWeights):
     def selected(self, gps: ConditionedBatch) -> tuple[ConditionedBatch, Tensor]:
         """Returns the source GPs and the weights of the selected tasks.
 
-        The GPs of the last call are cached.
+        The selected GPs of the last call are cached.
 
         Args:
             gps: All source GPs.
@@ -191,7 +193,7 @@ def _set_weights(module: TaskWeights, value: Tensor) -> None:
 
 
 class EnsembleWeights(SourceWeights):
-    """Weights of the source tasks and of the target's own model, which add up to one.
+    """Weights of the source tasks and of the target's own model, with the sum one.
 
     These weights are called *shares*. The ensemble computes the shares, and passes them to
     :meth:`set`. The shares are stored as a parameter that requires no gradient, so that they are
@@ -262,7 +264,7 @@ class WeightedSumKernel(PriorKernel):
         self._covariance = Cache()
 
     def __getitem__(self, index: Any) -> WeightedSumKernel:
-        """Returns the kernel of some target models of a batch, by an index into the batch."""
+        """Returns the kernel for the target models that ``index`` selects from a batch."""
         if self.task_weights is None or not len(self.batch_shape):
             return self
         return WeightedSumKernel(self.gps, self.task_weights[index])
@@ -307,15 +309,15 @@ class WeightedSumKernel(PriorKernel):
     def draw(
         self, sample_shape: torch.Size, batch_shape: torch.Size, num_features: int, **kwargs: Any
     ) -> SourcePath:
-        """Draws sample paths with mean zero and this covariance, see :meth:`.PriorKernel.draw`."""
+        """Draws sample paths with mean zero and this kernel, see :meth:`.PriorKernel.draw`."""
         selected = _selected(self.gps, self.task_weights)
         return SourcePath(*selected, sample_shape + batch_shape, num_features)
 
     def expand(self, mean: Mean, rest: Expansion, T: Tensor) -> Expansion | None:
         """Builds the expansion of a prior with this kernel, see :meth:`.PriorKernel.expand`.
 
-        The result is ``None`` if ``mean`` has other weights or other source GPs than this kernel,
-        if the source tasks are not independent, or if the expansion would take too much memory.
+        Returns ``None`` in three cases: ``mean`` and this kernel have different weights or source
+        GPs, the source tasks are not independent, or the expansion would take too much memory.
         """
         gps, weights = _selected(self.gps, self.task_weights)
         is_ours = isinstance(mean, WeightedSumMean) and mean.task_weights is self.task_weights
@@ -345,8 +347,8 @@ class WeightedSumKernel(PriorKernel):
             x: A ``batch_shape x n x d`` tensor of inputs.
 
         Returns:
-            A ``batch_shape x S x n x n`` tensor. If all batches have the same inputs, an
-            ``S x n x n`` tensor.
+            A ``batch_shape x S x n x n`` tensor, or an ``S x n x n`` tensor if all batches have the
+            same inputs.
         """
         gps, _ = _selected(self.gps, self.task_weights)
         points = x if x.requires_grad else collapse_batch(x)
@@ -364,7 +366,7 @@ class SourceMean(Mean, ABC):
             x: An ``n x d`` tensor of inputs.
 
         Returns:
-            An ``M x n`` tensor; zeros if the mean is not a sum over source tasks.
+            An ``M x n`` tensor. All values are zero if the mean is not a sum over source tasks.
         """
 
 
@@ -433,8 +435,8 @@ class WeightedSumMean(SourceMean):
             x: A ``batch_shape x n x d`` tensor of inputs.
 
         Returns:
-            A ``batch_shape x S x n`` tensor. If all batches have the same inputs, an ``S x n``
-            tensor.
+            A ``batch_shape x S x n`` tensor, or an ``S x n`` tensor if all batches have the same
+            inputs.
         """
         gps, _ = _selected(self.gps, self.task_weights)
         points = x if x.requires_grad else collapse_batch(x)
@@ -447,7 +449,7 @@ def sharing_inputs(mean: Mean, x: Tensor) -> AbstractContextManager[None]:
     Within the context, the kernel between ``x`` and the source data is evaluated only once.
 
     Args:
-        mean: The model's prior mean. If it does not use source GPs, the context has no effect.
+        mean: The model's prior mean. For a mean without source GPs, the context has no effect.
         x: A ``batch_shape x n x d`` tensor of inputs.
 
     Returns:
@@ -474,7 +476,10 @@ def _selected(
 
 
 def _weighted_sum(weights: Tensor, values: Tensor, event_dims: int, power: int) -> Tensor:
-    """Computes ``Σ_m w_m^power v_m`` for ``batch_shape x S x event_shape`` values ``v``."""
+    """Computes ``Σ_m w_m^power v_m`` for values ``v`` of shape ``batch_shape x S x event_shape``.
+
+    ``event_dims`` is the number of dimensions of ``event_shape``.
+    """
     weights = weights.pow(power).to(values)
     values = weights.reshape(*weights.shape, *[1] * event_dims) * values
     return values.sum(dim=-event_dims - 1)

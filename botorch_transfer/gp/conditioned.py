@@ -137,7 +137,7 @@ class ConditionedGPs(ConditionedBatch):
         sizes = mask.sum(dim=-1)
         large = sizes > (max_inducing or train_X.shape[-2])
         small = (~large).nonzero().squeeze(-1)
-        # Chunks limit the temporary memory, which is several times the size of a chunk's result.
+        # Chunks limit the temporary memory: it is several times the memory of a chunk's result.
         chunks = [*groups_of_like_size(sizes, small, FACTOR_ELEMENTS), *large.nonzero()]
         parts = []
         for chunk in chunks:
@@ -166,7 +166,14 @@ class ConditionedGPs(ConditionedBatch):
         return cls(points, mask, alpha[..., 0], inverse_root, *hyperparameters, kernel.name)
 
     def flat_cross(self, x: Tensor) -> Tensor:
-        """Evaluates the kernel between ``P x d`` inputs and each task's points, ``M x P x N``."""
+        """Evaluates the kernel between inputs and each task's points.
+
+        Args:
+            x: A ``P x d`` tensor of inputs.
+
+        Returns:
+            An ``M x P x N`` tensor.
+        """
         return self.stationary.between(x, self.points)
 
     def moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -199,10 +206,11 @@ class ConditionedGPs(ConditionedBatch):
 
     @torch.no_grad()
     def distilled(self) -> Self:
-        """Approximates each task's posterior on inducing points, to hide the outcomes of its data.
+        """Approximates each task's posterior on inducing points, to hide the task's outcomes.
 
-        A task has at most half as many inducing points as data points. A task with only one
-        distinct input has one inducing point.
+        Returns:
+            The approximate GPs. A task has at most half as many inducing points as data points. A
+            task with only one distinct input has one inducing point.
         """
         parts = []
         for task in range(self.num_tasks):
@@ -245,7 +253,7 @@ def groups_of_like_size(sizes: Tensor, tasks: Tensor, elements: int) -> Iterator
         tasks: The indices of the tasks to split.
         elements: The maximum total number of elements of a group's covariance matrices. All
             matrices of a group are padded to the size of the largest matrix. A group has at least
-            one task, even if its matrix is larger.
+            one task, even if the task's matrix has more elements.
 
     Yields:
         The indices of the tasks of one group, ascending. The groups with the largest tasks come
@@ -269,7 +277,7 @@ def _exact(
     """Computes ``points``, ``mask``, ``alpha`` and ``inverse_root`` of the exact posteriors."""
     X = pad_inputs(X, mask)
     covariance = kernel.between(X, X) * (mask.unsqueeze(-1) & mask.unsqueeze(-2))
-    # The covariance of the padding is the identity, which does not change solves.
+    # The covariance of the padding is the identity matrix: solutions for the data do not change.
     covariance.diagonal(dim1=-2, dim2=-1).add_(torch.where(mask, noise, 1.0))
     inverse_root = inverse_cholesky(covariance, lambda task, _: names[task])
     residual = torch.where(mask, residual, 0.0).unsqueeze(-1)

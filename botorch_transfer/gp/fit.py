@@ -67,7 +67,7 @@ class TaskObjective(FitObjective):
 
     @cached_property
     def is_log(self) -> Tensor:  # type: ignore[override]
-        """Mask of the parameters that are logarithms: all except the constant mean."""
+        """Mask of the parameters that are logarithms: all parameters except the constant mean."""
         count, device = self.tasks.X.shape[-1] + 2, self.tasks.X.device
         return pad(torch.ones(count, dtype=torch.bool, device=device), (0, self.shared))
 
@@ -146,14 +146,15 @@ class MAPOptions:
             has no effect.
         chunk_elements: The maximum number of covariance matrix elements per chunk; a chunk has at
             least one matrix. Each element takes about 100 bytes of memory.
-        max_bytes: The maximum memory of all source GPs. Larger source data raise an error.
+        max_bytes: The maximum memory of all source GPs, in bytes. If the source GPs would need more
+            memory, an error is raised.
         fit_points: The maximum number of points that a task's hyperparameters are fitted to. The
             points of a larger task are sorted by outcome, and evenly spaced points are selected.
-        n_jobs: The number of joblib processes that fit chunks. ``None`` uses
+        n_jobs: The number of joblib processes that fit chunks. ``None`` uses the settings of
             ``joblib.parallel_config``, for example a dask cluster. With ``1``, this process fits
-            one chunk on each of PyTorch's threads, and the threads share ``chunk_elements``.
-        progress: ``True`` shows a progress bar over the chunks, ``False`` shows none. By default,
-            fits of more than three seconds show a bar on a terminal and write a log line.
+            one chunk on each of PyTorch's threads. The threads share ``chunk_elements``.
+        progress: Whether to show a progress bar over the chunks. By default, a fit of more than
+            three seconds writes a log line, and shows a bar on a terminal.
 
     Raises:
         ValueError: If a number is out of range.
@@ -203,9 +204,9 @@ def fit_map(
     """Fits the hyperparameters of independent zero-mean GPs, one for each task.
 
     The GP of a large task is fitted to a subset of the task's points, see ``fit_points`` of
-    :class:`MAPOptions`. If all points of a task have the same value of an input, the likelihood
-    does not depend on the input's lengthscale. The fitted lengthscale is then the mode of its
-    hyperprior. The signal variance of such a task is bounded by one.
+    :class:`MAPOptions`. If an input is constant in a task, the likelihood does not depend on the
+    lengthscale of this input. The fitted lengthscale is then the mode of the hyperprior. The signal
+    variance of a task with a constant input is bounded by one.
 
     Args:
         tasks: The padded tasks with standardized outcomes. All computations are in double
@@ -226,7 +227,7 @@ def fit_map(
         >>> result.lengthscale.shape
         torch.Size([3, 2])
     """
-    stationary_function(kernel)  # raises for an unknown name before the fit
+    stationary_function(kernel)  # raises an error for an unknown name before the fit
     tasks = tasks.typical(options.fit_points)
     sizes, num_tasks, num_starts = tasks.num_points, len(tasks.X), 1 + options.num_restarts
     on_threads = options.n_jobs == 1 and tasks.X.device.type == "cpu"
@@ -263,7 +264,7 @@ def fit_map(
 
 
 def _has_constant_input(tasks: PaddedTasks) -> Tensor:
-    """Returns an ``M`` boolean mask of the tasks whose points are all equal in some input."""
+    """Returns the mask of the tasks in which an input is constant, an ``M`` boolean tensor."""
     first = tasks.X[:, :1]
     varies = ((first != tasks.X) & tasks.mask.unsqueeze(-1)).any(dim=-2)
     # Excludes tasks with one point, because a single outcome has no variance.
@@ -274,8 +275,9 @@ def _at_most_one(outputscale: Hyperparameter) -> Hyperparameter:
     """Bounds the signal variance by one, which is the variance of standardized outcomes.
 
     If an input is constant in a task, the task has no information about other values of the input.
-    Far from the constant value, predictions have the signal variance. Without the bound, the fitted
-    signal variance of a smooth task would be a hundred times the variance of its outcomes.
+    Far from the constant value, the variance of predictions is the signal variance. Without the
+    bound, the fitted signal variance of a smooth task would be a hundred times the variance of the
+    task's outcomes.
     """
     upper = max(outputscale.lower, 1.0)
     return replace(outputscale, start=min(outputscale.start, upper), upper=upper)
@@ -303,7 +305,7 @@ def draw_starts(hyperparameters: GPHyperparameters, dim: int, options: MAPOption
 
 
 def log_bounds(hyperparameters: GPHyperparameters, dim: int) -> Tensor:
-    """Returns the bounds of the hyperparameters' logarithms, a ``2 x (d + 2)`` tensor."""
+    """Returns lower and upper bounds of log hyperparameters, a ``2 x (d + 2)`` tensor."""
     columns = [part for part, size in hyperparameters.columns(dim) for _ in range(size)]
     return torch.tensor([[part.lower, part.upper] for part in columns]).double().log().T
 
@@ -331,7 +333,7 @@ def _optimize(
 ) -> tuple[Tensor, Tensor]:
     """Fits the hyperparameters of all tasks from all starts at once.
 
-    Returns the best parameters of each task, and their negative log posterior.
+    Returns the best parameters of each task, and the negative log posterior at these parameters.
     """
     num_tasks, num_points, dim = len(tasks.X), tasks.num_points, tasks.X.shape[-1]
     objective = TaskObjective(tasks, kernel, own.log_prior(dim), options.chunk_elements)

@@ -57,7 +57,7 @@ def make_prior(family: str, parameters: Tensor) -> Prior:
         tensor(0.5000)
     """
     first, second = parameters.detach().clone().unbind()
-    # Without validation, values outside a bounded distribution have density zero.
+    # Validation would raise an error for a value outside the bounds. Its density is zero.
     return _FAMILIES[family][0](first, second, validate_args=False)
 
 
@@ -155,7 +155,7 @@ def log_density_prior(prior: Prior) -> Prior:
 
 
 class LogPrior:
-    """Joint evaluation of the hyperpriors of several hyperparameters, with derivatives.
+    """Log densities of the hyperpriors of several hyperparameters, with derivatives.
 
     Args:
         priors: Pairs of a hyperprior and the number of hyperparameters with this hyperprior. If the
@@ -210,8 +210,8 @@ def _coefficients(prior: Any) -> Tensor | None:
     """Returns the coefficients of a prior's log density ``a + b ln v + c v + d (ln v)² + e v²``.
 
     Returns:
-        A tensor whose last dimension is the five coefficients; ``None`` if the density has another
-        form.
+        A tensor with the five coefficients in the last dimension. ``None`` if the log density does
+        not have this form.
     """
     of_logarithm = 1.0 if isinstance(prior, _OfLogarithm) else 0
     if type(prior) in (GammaPrior, LogDensityGammaPrior):
@@ -228,7 +228,7 @@ def _coefficients(prior: Any) -> Tensor | None:
     return None
 
 
-#: Names of the two sets of hyperpriors of a target's residual, noise and weights.
+#: The name of a set of hyperpriors for the target's residual, its noise and the source weights.
 HyperparameterChoice = Literal["cautious", "paper"]
 
 
@@ -258,8 +258,8 @@ class Hyperparameter:
     def __post_init__(self) -> None:
         if not 0 < self.lower <= self.start <= self.upper < math.inf:
             raise ValueError(
-                f"A hyperparameter has the start {self.start} and the bounds {self.lower} and "
-                f"{self.upper}: they must satisfy 0 < lower <= start <= upper < inf."
+                f"start={self.start}, lower={self.lower} and upper={self.upper} of a "
+                "hyperparameter must satisfy 0 < lower <= start <= upper < inf."
             )
 
     def prior(self) -> Prior | None:
@@ -276,7 +276,7 @@ class Hyperparameter:
         return (state, self.start, self.lower, self.upper)
 
     def constraint(self) -> LogTransformedInterval:
-        """Builds a GPyTorch constraint with these bounds; raw parameters are logarithms."""
+        """Builds a GPyTorch constraint with these bounds; the raw parameter is a logarithm."""
         return LogTransformedInterval(self.lower, self.upper, initial_value=self.start)
 
     def sample(self, shape: torch.Size, generator: torch.Generator) -> Tensor:
@@ -296,7 +296,7 @@ class Hyperparameter:
             draws = torch.nn.functional.softplus(normal)
         else:
             seed = int(torch.randint(2**62, (1,), generator=generator))
-            # Hyperpriors draw from the CPU's global generator, whose state is restored.
+            # Priors draw from the CPU's global random generator. The context restores its state.
             with torch.random.fork_rng(devices=[]):
                 torch.default_generator.manual_seed(seed)
                 # A hyperprior with a batch shape draws all its hyperparameters at once.
@@ -331,7 +331,7 @@ class GPHyperparameters:
         return GPHyperparameters(*(replace(part, make_prior=None) for part in parts))
 
     def log_prior(self, dim: int) -> LogPrior:
-        """Builds the hyperpriors of ``d`` lengthscales, the signal variance and the noise variance.
+        """Builds the joint log density of all hyperpriors, for a GP with ``d`` lengthscales.
 
         Args:
             dim: The number of lengthscales ``d``.
@@ -339,7 +339,7 @@ class GPHyperparameters:
         return LogPrior([(part.prior(), size) for part, size in self.columns(dim)])
 
     def columns(self, dim: int) -> list[tuple[Hyperparameter, int]]:
-        """Returns each hyperparameter and its number of values, for a GP with ``dim`` inputs."""
+        """Returns pairs of a hyperparameter and its number of values, in a GP of ``dim`` inputs."""
         return [(self.lengthscale, dim), (self.outputscale, 1), (self.noise, 1)]
 
 
@@ -356,8 +356,8 @@ SOURCE_HYPERPARAMETERS = GPHyperparameters(
     noise=_NOISE,
 )
 
-#: Values of the ScaML-GP paper for the target's noise, and for its residual: the difference between
-#: the target function and the function predicted from the sources.
+#: Hyperparameters of the ScaML-GP paper for the target's residual and noise. The residual is the
+#: difference between the target function and the function predicted from the sources.
 RESIDUAL_HYPERPARAMETERS = GPHyperparameters(
     lengthscale=Hyperparameter(partial(LogNormalPrior, 0.5, 1.5), start=1.0, lower=1e-4, upper=1e2),
     outputscale=Hyperparameter(
@@ -380,10 +380,10 @@ def cautious_hyperparameters(
 
     The residual is the difference between the target function and the function predicted from the
     sources. The hyperpriors of the ScaML-GP paper are broad log-normal densities with modes near
-    zero. If the sources predict two target points well, MAP ends at a residual variance of
-    ``1e-4``. Predictions at other inputs are then wrong by many standard deviations. The cautious
-    hyperpriors are narrower. With each cautious hyperprior, MAP maximizes the density of the
-    hyperparameter's logarithm. The mode of this density is the median:
+    zero. With these hyperpriors, if the sources predict two target points well, MAP ends at a
+    residual variance of ``1e-4``. Predictions at other inputs are then wrong by many standard
+    deviations. The cautious hyperpriors are narrower. With a cautious hyperprior, MAP maximizes the
+    density of the hyperparameter's logarithm. The mode of this density is the median:
 
     .. code-block:: text
 
@@ -416,7 +416,10 @@ def cautious_hyperparameters(
 
 
 def _log_normal(loc: float, scale: float, bounds: tuple[float, float]) -> Hyperparameter:
-    """Builds a hyperparameter with a :class:`LogDensityLogNormalPrior`, starting at its median."""
+    """Builds a hyperparameter with a :class:`LogDensityLogNormalPrior`.
+
+    The starting value is the median of the hyperprior, clipped to the bounds.
+    """
     lower, upper = bounds
     start = min(max(math.exp(loc), lower), upper)
     return Hyperparameter(partial(LogDensityLogNormalPrior, loc, scale), start, lower, upper)
@@ -449,9 +452,9 @@ def weight_prior(hyperparameters: HyperparameterChoice, num_tasks: int) -> Gamma
     """Builds the hyperprior of ScaML-GP's source weights.
 
     Args:
-        hyperparameters: ``"paper"`` for ``GammaPrior(1, 1)``, whose mode is zero. ``"cautious"``
-            for ``LogDensityGammaPrior(2, 2 * M)``, whose mode is ``1 / M``. With ``"cautious"``, a
-            single target point does not determine the weights.
+        hyperparameters: ``"paper"`` selects ``GammaPrior(1, 1)``, a density with the mode zero.
+            ``"cautious"`` selects ``LogDensityGammaPrior(2, 2 * M)``, a density with the mode
+            ``1 / M``, so that a single target point does not determine the weights.
         num_tasks: The number of source tasks ``M``.
 
     Returns:
@@ -462,7 +465,7 @@ def weight_prior(hyperparameters: HyperparameterChoice, num_tasks: int) -> Gamma
     return LogDensityGammaPrior(2.0, 2.0 * num_tasks)
 
 
-#: Bounds of a hyperparameter, as multiples of the mean of its Gamma hyperprior.
+#: Lower and upper bound of a hyperparameter, as multiples of the mean of the Gamma hyperprior.
 _LOWEST, _HIGHEST = 1e-4, 1e3
 
 #: Probability of values below the lower bound, for a Gamma density whose mode is zero.
@@ -474,7 +477,7 @@ def start_and_bounds(prior: Prior) -> tuple[Tensor, Tensor, Tensor]:
 
     The starting value is the hyperprior's mean. A Gamma density with a shape of at most one has its
     mode at zero, and a fit to few points would end at zero. For such a density, the lower bound is
-    the first percentile.
+    therefore the first percentile. A uniform hyperprior has its own bounds.
 
     Args:
         prior: A Gamma or uniform prior, univariate or of ``d`` independent hyperparameters.
@@ -505,7 +508,7 @@ def residual_kernel(
     hyperparameters: GPHyperparameters = RESIDUAL_HYPERPARAMETERS,
     kernel: str = "rbf",
 ) -> ScaleKernel:
-    """Builds the kernel of a target's residual: scaled, stationary, with a lengthscale per input.
+    """Builds a scaled stationary kernel with a lengthscale for each input, for a target's residual.
 
     The residual is the difference between the target function and the function predicted from the
     sources.
@@ -554,7 +557,7 @@ class UnseenNoiseLikelihood(FixedNoiseGaussianLikelihood):
     """Gaussian likelihood with known noise variances that also works without training points.
 
     For new observations, BoTorch uses the mean of the known noise variances. Without training
-    points, this likelihood uses ``stand_in``.
+    points, there is no such mean, and this likelihood uses ``stand_in`` instead.
 
     Args:
         noise: A ``batch_shape x n`` tensor of noise variances; ``n`` may be zero.

@@ -41,11 +41,11 @@ from botorch_transfer.gp.stationary import (
     stationary_function,
 )
 
-#: Number of covariance matrix elements to evaluate at once on a CPU: as many as fit its cache.
+#: Number of covariance matrix elements to evaluate at once on a CPU: as many as its cache can hold.
 #: Smaller blocks have more overhead. Larger blocks take longer per element.
 BLOCK_ELEMENTS = 2**17
 
-#: Maximum number of covariance elements to evaluate at once; at least one task is evaluated.
+#: Maximum number of covariance elements to evaluate at once. A single task may have more elements.
 CHUNK_ELEMENTS = 2**21
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
@@ -99,9 +99,10 @@ def average_log_density(errors: Tensor, covariance: Tensor, residual: Tensor) ->
 def log_densities_of_slopes(
     slopes: Tensor, Y: Tensor, mean: Tensor, covariance: Tensor, residual: Tensor
 ) -> Tensor:
-    """Evaluates the log density of the target's outcomes if the target is a scaled source.
+    """Evaluates the log density of the target's outcomes, given that the target is a scaled source.
 
-    The model of the outcomes is ``slope * source + residual``, with the source's GP posterior.
+    The model of the outcomes is ``slope * source + residual``. The distribution of ``source`` is
+    the posterior of the source's GP.
 
     Args:
         slopes: An ``S`` tensor of the slopes to compare.
@@ -134,18 +135,19 @@ def nll(
 
     Args:
         mean: A ``batch_shape x N`` tensor: the GP's mean at each task's inputs.
-        covariance: A ``batch_shape x N x N`` tensor: the covariance at each task's inputs. It
-            includes the noise unless ``noise`` is given.
+        covariance: A ``batch_shape x N x N`` tensor: the covariance at each task's inputs. Include
+            the noise in this covariance, or give ``noise``.
         Y: A ``batch_shape x N`` tensor of outcomes.
         mask: A ``batch_shape x N`` boolean tensor for tasks of different sizes, ``True`` for data
             and ``False`` for padding. If omitted, there is no padding.
-        noise: A tensor of noise variances that expands to ``batch_shape x N``. It is added to the
-            diagonal of the covariance.
+        noise: A tensor of noise variances that expands to ``batch_shape x N``. The noise variances
+            are added to the diagonal of the covariance.
 
     Returns:
-        A ``batch_shape`` tensor with one value for each task. Pre-training minimizes the mean over
-        tasks. The values are once differentiable with respect to mean, covariance, outcomes and
-        noise. A value is NaN if its covariance is not positive definite, even with some jitter.
+        A ``batch_shape`` tensor with one value for each task. Pre-training minimizes the mean of
+        these values. The values are once differentiable with respect to mean, covariance, outcomes
+        and noise. A value is NaN if the task's covariance is not positive definite, even with some
+        jitter.
 
     Example:
         >>> nll(torch.zeros(2, 3), torch.eye(3).expand(2, 3, 3), torch.zeros(2, 3))
@@ -168,8 +170,8 @@ def gaussian_loss(B: Tensor, covariance: Tensor, noise: Tensor | None = None) ->
     Args:
         B: A ``batch_shape x N x k`` tensor.
         covariance: A ``batch_shape x N x N`` tensor: the covariance ``K``.
-        noise: A tensor of noise variances that expands to ``batch_shape x N``. It is added to the
-            diagonal of the covariance.
+        noise: A tensor of noise variances that expands to ``batch_shape x N``. The noise variances
+            are added to the diagonal of the covariance.
 
     Returns:
         A ``batch_shape`` tensor, once differentiable with respect to all arguments.
@@ -203,7 +205,7 @@ class _GaussianLoss(torch.autograd.Function):
 
 
 def cholesky_or_nan(covariance: Tensor) -> Tensor:
-    """Computes the Cholesky factors of a batch of matrices, with jitter only where it is needed.
+    """Computes the Cholesky factors of matrices, with jitter only for matrices that need jitter.
 
     Args:
         covariance: A ``batch_shape x N x N`` tensor.
@@ -220,7 +222,7 @@ def cholesky_or_nan(covariance: Tensor) -> Tensor:
 
 
 def _cholesky_and_jitter(covariance: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Computes the Cholesky factor of each matrix, and the jitter added to its diagonal.
+    """Computes the Cholesky factor of each matrix, and the jitter added to the matrix's diagonal.
 
     The jitter is a ``batch_shape`` tensor, or ``None`` if no matrix needs jitter.
     """
@@ -290,13 +292,14 @@ def stationary_nll_and_gradient(
         covariance: A ``P x N x N`` tensor of additional covariance, such as the covariance of the
             source posteriors; zero if omitted.
         max_elements: The maximum number of covariance matrix elements to evaluate at once; at least
-            one matrix is evaluated. On a CPU, it is at most ``BLOCK_ELEMENTS``.
+            one matrix is evaluated. On a CPU, values above ``BLOCK_ELEMENTS`` have no effect.
         squares: An ``N² x d`` tensor of the squared differences between inputs, if all GPs have the
-            same inputs. With few points, this is faster than computing distances from ``X``.
+            same inputs. By default, distances are computed from ``X``, which is slower for a few
+            points.
 
     Returns:
-        ``P`` values, and their derivatives. Both are NaN for a GP whose covariance matrix is not
-        positive definite, even with some jitter.
+        ``P`` values, and their derivatives. The value and the derivatives of a GP are NaN if its
+        covariance matrix is not positive definite, even with some jitter.
 
     Example:
         >>> one = torch.ones(1, 1)
@@ -372,7 +375,7 @@ def _evaluate(
     inverse = torch.cholesky_inverse(root).mT
     alpha = inverse @ column
     fit = (alpha * column).sum(dim=(-2, -1))
-    # This is 2G. Halving the small results below is cheaper than a pass over the large array.
+    # ``twice`` is 2G. Halving the small results below is cheaper than halving this large array.
     twice = torch.addcmul(inverse, alpha, alpha.mT, value=-1)
     if mask is not None:  # all other elements of the padding are zero
         twice.diagonal(dim1=-2, dim2=-1).mul_(mask)

@@ -15,8 +15,8 @@ optimizer runs one start after another by automatic differentiation (:class:`Aut
 For a target model, the posterior means ``μ_m`` and covariances ``Σ_m`` of the source GPs at the
 target's training inputs are computed once. The prior mean of the target is ``Σ_m w_m μ_m`` with the
 source weights ``w_m``. The additional covariance ``C`` in :mod:`~.gp.likelihood` is
-``Σ_m w_m² Σ_m``. That module also defines ``α`` and ``G``. The derivative of the negative log
-likelihood (NLL) is
+``Σ_m w_m² Σ_m``. With ``α`` and ``G`` from :mod:`~.gp.likelihood`, the derivative of the negative
+log likelihood (NLL) is
 
 .. code-block:: text
 
@@ -66,7 +66,8 @@ from botorch_transfer.gp.stationary import Stationary
 #: nats. Parameters may then still be far from the optimum, but the objective would hardly improve.
 CONVERGED = 0.05
 
-#: A start ends early if its negative log posterior exceeds a converged start's by this many nats.
+#: A start ends early if its negative log posterior exceeds the value of a converged start by more
+#: than this number of nats.
 FAR_BEHIND = 10.0
 
 #: Maximum number of elements of the cached differences between a target's inputs.
@@ -94,9 +95,9 @@ _in_force = Lock()
 def single_threaded_scipy() -> Iterator[None]:
     """Limits SciPy's BLAS to one thread in the whole process, while the context is active.
 
-    A step of L-BFGS-B works on a dozen numbers, for which several threads are slower. If fits
+    A step of L-BFGS-B works on a dozen numbers, and several threads would make it slower. If fits
     overlap in time, only the first fit sets and resets the limit. Otherwise, a later fit could
-    mistake the limit of one thread for the original limit, and leave this limit in place.
+    store the limit of one thread as the original limit, and reset the process to one thread.
     """
     if not _in_force.acquire(blocking=False):
         yield
@@ -137,11 +138,12 @@ def minimize_batched(
     """Minimizes many functions of a few parameters at once, by BoTorch's batched L-BFGS-B.
 
     Args:
-        evaluate: Function of two tensors: ``P x k`` parameters, and the index of each row's
-            start. The function returns ``P`` values and their ``P x k`` gradient. If a value or
-            gradient is NaN, the line search backtracks. Converged starts are no longer evaluated.
-        starts: An ``S x k`` tensor of initial parameters, in double precision, on the device on
-            which ``evaluate`` works.
+        evaluate: Function of two tensors: ``P x k`` parameters, and the index of the start that
+            each row belongs to. The function returns ``P`` values and their ``P x k`` gradient. If
+            a value or gradient is NaN, the line search backtracks. Converged starts are no longer
+            evaluated.
+        starts: An ``S x k`` tensor of initial parameters, in double precision. ``evaluate`` gets
+            tensors on the device of ``starts``.
         bounds: A ``2 x k`` tensor of lower and upper bounds.
         max_iter: The maximum number of iterations of each start.
         gradient_tolerance: A start has converged if no element of the projected gradient is larger
@@ -156,7 +158,7 @@ def minimize_batched(
 
     Returns:
         The final parameters and the final value of each start, an ``S x k`` tensor and an ``S``
-        tensor on the CPU. The value is infinite if the function is NaN at the start.
+        tensor on the CPU. The value is infinite if the function is NaN at the initial parameters.
 
     Example:
         >>> def parabolas(x, rows):
@@ -265,11 +267,11 @@ class FitObjective(ABC):
 
 
 class AutogradObjective:
-    """Fit objective for models without closed-form gradients: uses automatic differentiation.
+    """Fit objective by automatic differentiation, for models without closed-form gradients.
 
     The class has the methods ``read``, ``write`` and ``minimize`` of :class:`ClosedFormObjective`.
-    The parameters are the model's PyTorch parameters. BoTorch's optimizer minimizes one objective
-    for all models of a batch together.
+    The parameters are the model's PyTorch parameters. For a batch of models, BoTorch's optimizer
+    minimizes a single objective of all models.
 
     Args:
         mll: The marginal log likelihood, in training mode.
@@ -302,7 +304,7 @@ class AutogradObjective:
         Args:
             starts: An ``S x k`` tensor of initial parameters.
             options: Options of SciPy's optimizer.
-            timeout_sec: The time limit in seconds of all starts together; ``None`` for no limit.
+            timeout_sec: The total time limit for all starts, in seconds; ``None`` for no limit.
 
         Returns:
             The final parameters and the final value of each start, on the CPU. The value is
@@ -335,8 +337,8 @@ def gradient_closure(
         parameters: The PyTorch parameters, by name.
 
     Returns:
-        A closure that returns the loss, on the CPU, and the gradients. If the loss is not finite,
-        all gradients are ``None``, so that PyTorch's Adam optimizer takes no step.
+        A closure that returns the loss (on the CPU) and the gradients. If the loss is not finite,
+        all gradients are ``None``, so that PyTorch's Adam optimizer does not change the parameters.
     """
 
     def closure() -> tuple[Tensor, list[Tensor | None]]:
@@ -372,11 +374,12 @@ class Part:
         self.event_dims = _EVENT_DIMS[name]
         #: The raw parameter; ``None`` if the module has no raw parameter.
         self.raw = module._parameters.get(f"raw_{name}")
-        #: The constraint of the raw parameter; ``None`` if it is unconstrained.
+        #: The constraint of the raw parameter; ``None`` without a constraint.
         self.constraint = module.constraint_for_parameter_name(f"raw_{name}")
         #: Whether the hyperparameter is fitted.
         self.is_fitted = self.raw is not None and self.raw.requires_grad
-        #: Whether the optimizer uses the logarithm: for positive hyperparameters with a transform.
+        #: Whether the optimizer uses the logarithm of the hyperparameter. This is the case for a
+        #: positive hyperparameter if its constraint has a transform.
         self.is_log = name in _POSITIVE and self.raw is not None and self.constraint.enforced
 
     @property
@@ -473,7 +476,7 @@ class ClosedFormObjective(FitObjective):
     def _set_columns(self, parts: Mapping[str, Part], priors: list[tuple[str, Prior]]) -> None:
         """Assigns columns of the parameter tensor to hyperparameters, and builds the hyperpriors.
 
-        There are ``K`` columns. The ``k`` columns of fitted hyperparameters are optimized.
+        There are ``K`` columns. A fit optimizes only the ``k`` columns of fitted hyperparameters.
         """
         sizes = {name: part.read(self.batch_shape).shape[-1] for name, part in parts.items()}
         self._sizes, total = sizes, sum(sizes.values())
@@ -495,11 +498,11 @@ class ClosedFormObjective(FitObjective):
     @classmethod
     @abstractmethod
     def parts(cls, model: Any) -> dict[str, Part]:
-        """Returns the model's hyperparameters, by the names that :meth:`likelihood` uses."""
+        """Returns a mapping from the names in :meth:`likelihood` to the model's hyperparameters."""
 
     @classmethod
     def is_served(cls, mll: ExactMarginalLogLikelihood) -> bool:
-        """Returns whether the closed form applies to the parameters and hyperpriors of a model.
+        """Returns whether the closed form supports the parameters and hyperpriors of a model.
 
         Args:
             mll: The marginal log likelihood.
@@ -522,8 +525,8 @@ class ClosedFormObjective(FitObjective):
     def _hyperpriors(cls, mll: ExactMarginalLogLikelihood) -> list[tuple[str, Prior]] | None:
         """Returns pairs of a hyperparameter's name and its prior, for all priors of a model.
 
-        Returns ``None`` if a fitted hyperparameter has a prior that is not univariate, or if a
-        prior's hyperparameter is not in :meth:`parts`.
+        Returns ``None`` if a fitted hyperparameter with a prior is not in :meth:`parts`, or if its
+        prior is not univariate.
         """
         model: Any = mll.model
         found: list[tuple[str, Prior]] = []
@@ -606,8 +609,8 @@ class ClosedFormObjective(FitObjective):
     def __call__(self, theta: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Evaluates the negative log posterior per training point, and its ``P x k`` gradient.
 
-        ``theta`` contains the ``k`` fitted parameters only. Fixed hyperparameters keep the values
-        that they have in the model.
+        ``theta`` contains only the ``k`` fitted parameters. The fixed hyperparameters have the
+        model's current values.
         """
         full = self._present[rows % self.num_members].index_copy_(1, self._fitted, theta)
         value, gradient = FitObjective.__call__(self, full, rows)
@@ -625,7 +628,7 @@ class ClosedFormObjective(FitObjective):
     def num_points(self, rows: Tensor) -> Tensor:
         """Returns the number of training points for each row of parameters, a ``P`` tensor.
 
-        GPyTorch divides the marginal log likelihood by the same number.
+        GPyTorch also divides the marginal log likelihood by the number of training points.
         """
         return self._Y.new_full((len(rows),), self._num_points)
 
@@ -637,7 +640,7 @@ def is_gaussian_or_known(likelihood: Any) -> bool:
         likelihood: The likelihood.
 
     Returns:
-        ``False`` for any other noise model, such as heteroskedastic noise.
+        ``True`` for these noise models; ``False`` for others, such as heteroskedastic noise.
     """
     if type(likelihood) in (FixedNoiseGaussianLikelihood, UnseenNoiseLikelihood):
         return likelihood.second_noise_covar is None
@@ -699,7 +702,7 @@ class TargetObjective(ClosedFormObjective):
 
     @classmethod
     def parts(cls, model: Any) -> dict[str, Part]:
-        """Returns hyperparameters of residual kernel, noise, mean and source weights, by name."""
+        """Returns the hyperparameters of kernel, noise, mean and source weights, by name."""
         parts = kernel_parts(_residual_and_sources(model.covar_module)[0])
         if isinstance(model.likelihood, GaussianLikelihood):
             parts["noise"] = Part(model.likelihood.noise_covar, "noise")
@@ -756,7 +759,10 @@ def _residual_and_sources(kernel: Kernel) -> tuple[Kernel, WeightedSumKernel | N
 
 
 def _task_weights(model: Any) -> set[SourceWeights | None]:
-    """Returns the source weights of a model's mean and kernel, usually one shared object."""
+    """Returns the source weights of a model's mean and kernel, usually one shared object.
+
+    ``None`` in the set stands for a sum of sources without weights.
+    """
     _, sources = _residual_and_sources(model.covar_module)
     weighted = WeightedSumMean, WeightedSumKernel
     parts = model.mean_module, sources
@@ -768,7 +774,7 @@ def _of_members(values: Tensor, weights: SourceWeights | None) -> Tensor:
 
     Args:
         values: A ``batch_shape x S x l`` tensor: means or flattened covariances of ``S`` sources.
-        weights: The weights of the sources; ``None`` to sum over the sources.
+        weights: The weights of the sources. With ``None``, the values are summed over the sources.
 
     Returns:
         A ``B x S x l`` tensor; ``B x 1 x l`` without weights. ``B`` is one if all models of a batch
@@ -802,8 +808,8 @@ def fit_from_starts(
     """Fits a model from several starts and keeps the best optimum.
 
     The fit maximizes the marginal log likelihood plus the log hyperpriors. If the objective has a
-    closed form, each model of a batch keeps its own best optimum. If an option is given that only
-    BoTorch's optimizer supports, BoTorch's optimizer fits the model.
+    closed form, each model of a batch keeps its own best optimum. If only BoTorch's optimizer
+    supports one of the given options, BoTorch's optimizer fits the model.
 
     Args:
         mll: The marginal log likelihood of a single-outcome model with data, in training mode.
@@ -811,7 +817,7 @@ def fit_from_starts(
             uses the model's current hyperparameters.
         seed: The seed of the samples.
         options: ``{"maxiter": ...}``, or options of SciPy's optimizer.
-        timeout_sec: The time in seconds after which all starts stop.
+        timeout_sec: The time in seconds after which all starts stop; ``None`` for no limit.
         **others: Further arguments of :func:`botorch.optim.fit.fit_gpytorch_mll_scipy`, such as
             ``callback=``.
 
@@ -844,8 +850,8 @@ def _draw_starts(
     """Returns the starts of a fit: the model's current parameters and samples of the hyperpriors.
 
     The result is an ``S x B x k`` tensor. The samples are equal on all devices, because they are
-    drawn on the CPU. If the model is on another device, a copy on the CPU is used. Some GPyTorch
-    priors, such as ``LogNormalPrior``, sample on the CPU in any case.
+    drawn on the CPU. If the model is on another device, the samples are drawn from a copy of the
+    model on the CPU. Some GPyTorch priors, such as ``LogNormalPrior``, sample only on the CPU.
     """
     mll, starts = objective.mll, [objective.read(objective.mll)]
     is_elsewhere = starts[0].device.type != "cpu"
@@ -854,7 +860,7 @@ def _draw_starts(
     with parameter_rollback_ctx(every), torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         for _ in range(num_restarts):
-            with suppress(RuntimeError):  # a draw outside the bounds: the old value stays
+            with suppress(RuntimeError):  # a sample outside the bounds keeps the old value
                 sample_all_priors(on_cpu.model)
             starts.append(objective.read(on_cpu).to(starts[0]))
     return torch.stack(starts)

@@ -2,10 +2,10 @@ r"""Pathwise samples: functions drawn from priors and posteriors.
 
 A path is a module that evaluates one or more drawn functions. A function is drawn from the prior by
 random features. Matheron's rule [Wilson2020sampling]_ then conditions the function on the data. The
-prior of most models is itself a posterior given source data. :class:`SourcePath` draws functions
-from this posterior by the same rule. All paths take transformed inputs and return transformed
-outcomes. :func:`in_users_units` adds the model's transforms. Use these classes to implement
-pathwise sampling for your own kernel or model.
+prior of most models is itself a posterior given source data. :class:`SourcePath` also uses
+Matheron's rule, to draw functions from this posterior. All paths take transformed inputs and return
+transformed outcomes. :func:`in_users_units` adds the model's transforms. Use these classes to
+implement pathwise sampling for your own kernel or model.
 
 .. [Wilson2020sampling]
     J. T. Wilson et al. Efficiently Sampling Functions from Gaussian Process Posteriors. ICML 2020.
@@ -42,7 +42,7 @@ MIN_FEATURES = 1024
 
 
 class ModelPath(SamplePath):
-    """Base class of BoTorch sample paths (drawn functions) without an ensemble dimension."""
+    """Base class of BoTorch sample paths (functions drawn from a GP) without ensemble dimension."""
 
     def set_ensemble_as_batch(self, ensemble_as_batch: bool) -> None:
         """Does nothing, because this path has no ensemble dimension. BoTorch calls this method."""
@@ -135,7 +135,7 @@ class ScaledPath(ModelPath):
 
 
 def in_users_units(model: Any, path: SamplePath) -> PathDict:
-    """Adds a model's input transform and outcome transform to drawn functions.
+    """Converts drawn functions to the user's units, with a model's input and outcome transforms.
 
     Args:
         model: The model.
@@ -149,11 +149,11 @@ def in_users_units(model: Any, path: SamplePath) -> PathDict:
 
 
 class RescaledPath(ModelPath):
-    """Functions drawn from a model's exact GP, rescaled to the model's predictions.
+    """Functions drawn from a model's exact GP, rescaled to the moments of the model's predictions.
 
-    The rescaled functions have the mean and the standard deviation of the model's predictions. If
-    the predictions of the model have the same correlations as the predictions of its exact GP, the
-    rescaled functions have the model's joint distribution.
+    The rescaled functions have the mean and the standard deviation of the model's predictions, and
+    the correlations of the exact GP's predictions. If the model's predictions also have these
+    correlations, the rescaled functions have the joint distribution of the model's predictions.
 
     Args:
         path: Functions drawn from the exact GP.
@@ -175,7 +175,7 @@ class RescaledPath(ModelPath):
         Returns:
             A ``sample_shape x batch_shape x n`` tensor.
         """
-        # Each point is a batch, because covariances between points are not needed.
+        # Each point is a batch of its own, because covariances between points are not needed.
         batch_shape = torch.broadcast_shapes(x.shape[:-2], self.model.batch_shape)
         points = x.expand(*batch_shape, *x.shape[-2:]).movedim(-2, 0).unsqueeze(-2)
         with gpt_posterior_settings():
@@ -190,9 +190,9 @@ class PriorGP:
     """Prior mean and kernels, as an argument of BoTorch's ``draw_kernel_feature_paths``.
 
     Args:
-        model: The model. The mean and the kernels are functions of its transformed inputs.
-        mean: The prior mean.
-        kernels: The kernels whose sum is the prior covariance.
+        model: The model.
+        mean: The prior mean, a function of the model's transformed inputs.
+        kernels: The kernels whose sum is the prior covariance, functions of the same inputs.
     """
 
     model: Any
@@ -241,22 +241,22 @@ def draw_prior(
 def condition_paths(
     model: Any, prior: SamplePath, update_strategy: Callable[..., SamplePath] = gaussian_update
 ) -> SamplePath:
-    """Conditions functions that are drawn from a model's prior on the model's training data.
+    """Conditions sample paths of a model's prior on the model's training data.
 
     Args:
         model: The model in evaluation mode, with target points.
         prior: Functions of transformed inputs that are drawn from the prior of the exact GP.
-        update_strategy: The argument of BoTorch's ``draw_matheron_paths``.
+        update_strategy: Function that conditions the paths, see BoTorch's ``draw_matheron_paths``.
 
     Returns:
-        A path of functions drawn from the posterior of the model's exact GP, from transformed
-        inputs to transformed outcomes.
+        Functions drawn from the posterior of the model's exact GP. They take transformed inputs and
+        return transformed outcomes.
     """
     (X,), Y, frozen = model.train_inputs, model.train_targets, model.strategy.frozen
     if frozen is not None and update_strategy is gaussian_update:
         return FrozenPath(frozen, prior, X)
     model = deepcopy(model)  # later changes of the model must not change the path
-    # The training inputs of an ensemble have a dimension of members, unlike the inputs of a path.
+    # Unlike the inputs of a path, the training inputs of an ensemble have an ensemble dimension.
     prior.set_ensemble_as_batch(True)
     with delattr_ctx(model, "outcome_transform", "input_transform"):
         update = update_strategy(model=model, sample_values=prior(X), target_values=Y)
@@ -268,17 +268,17 @@ def condition_paths(
 class SourcePath(ModelPath):
     r"""Functions drawn from a weighted sum of source posteriors, minus the posterior means.
 
-    The path evaluates ``Σ_g w_g (f_g - μ_g)`` for source functions ``f_g`` with the weights ``w_g``
-    and the posterior means ``μ_g``. For each kernel, a function ``f`` is drawn from the prior by
-    random features. Matheron's rule then conditions the function on the source data:
+    The path evaluates ``Σ_g w_g (f_g - μ_g)``. Source function ``f_g`` has the weight ``w_g`` and
+    the posterior mean ``μ_g``. For each kernel, a function ``f`` is drawn from the prior by random
+    features. Matheron's rule then conditions the function on the source data:
     ``f(x) - k(x, X) K⁻¹ (f(X) + ε)``, where ``ε`` is sampled from the noise.
 
     Args:
         gps: The source GPs.
         weights: A ``batch_shape x G`` tensor of the weights of the GPs.
         shape: The sample shape, followed by the batch shape of the target model.
-        num_features: The total number of frequencies, divided among the kernels. Each kernel has at
-            least half of ``MIN_FEATURES`` frequencies.
+        num_features: The total number of frequencies of the features, divided among the kernels.
+            Each kernel has at least ``MIN_FEATURES / 2`` frequencies.
     """
 
     gps: ConditionedBatch
@@ -294,14 +294,14 @@ class SourcePath(ModelPath):
         half = max(num_features // num_kernels, MIN_FEATURES // 2)
         self.register_buffer("weights", weights.detach().double())
         kernel = gps.stationary.make_kernel()
-        # Each kernel has its own features, so that errors of the features average out in the sum.
+        # Each kernel has its own features, so that the features' errors average out in the sum.
         self.features = gen_kernel_features(kernel, num_inputs=gps.dim, num_outputs=2 * half)
         theta = gps.alpha.new_empty(*shape, num_kernels, 2 * half).normal_()
         self.register_buffer("theta", theta)
         self.register_buffer("correction", -gps.draw_coefficients(self._values(gps.points)))
 
     def _values(self, x: Tensor) -> Tensor:
-        """Evaluates prior functions of all ``Q`` kernels at inputs, a ``... x Q x n`` tensor."""
+        """Evaluates the functions drawn from the ``Q`` priors, a ``... x Q x n`` tensor."""
         return times(self.features(x), self.theta)
 
     def forward(self, x: Tensor, **kwargs: Any) -> Tensor:

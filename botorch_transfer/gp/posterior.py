@@ -21,9 +21,9 @@ any number of GPs. Tensor shapes use these letters:
     G    number of GPs           N    number of data points, or of inducing points
     Q    number of kernels       P    number of new inputs, summed over batch dimensions
 
-The GPs of a batch may have different numbers of data points. All of them are padded to ``N``
-points. The padding does not change predictions, because the coefficients ``α`` and the columns of
-``L⁻¹`` (see :class:`Conditioned`) are zero at the padding.
+The GPs of a batch may have different numbers of data points. The data of each GP are padded to
+``N`` points. The padding does not change predictions, because the coefficients ``α`` and the
+columns of ``L⁻¹`` (see :class:`Conditioned`) are zero at the padding.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class Shared(NamedTuple):
 
     Args:
         inputs: The inputs of the prediction.
-        flat: The same inputs, reshaped to ``batch_shape x P x d`` for the batch shape of the
-            hyperparameters.
+        flat: The same inputs, reshaped to ``batch_shape x P x d``. ``batch_shape`` is the batch
+            shape of the hyperparameters.
         results: The cached results, by the name of the method that computed them.
     """
 
@@ -80,8 +80,9 @@ class Conditioned(ABC):
     inputs of all batches. Each GP then needs only one matrix product. This class flattens the
     inputs, and restores the batch dimensions in the results.
 
-    In tensor shapes, ``gps`` is the number of GPs that are evaluated at the same inputs, or the
-    batch shape of the hyperparameters. In results, ``gps`` follows the batch dimensions of inputs.
+    In tensor shapes, ``gps`` is the number of GPs that are evaluated at the same inputs. If the
+    hyperparameters are batched, ``gps`` is their batch shape. In the shape of a result, ``gps``
+    comes after the batch dimensions of the inputs.
     """
 
     prior_mean: Tensor
@@ -89,7 +90,10 @@ class Conditioned(ABC):
 
     @property
     def batch_shape(self) -> torch.Size:
-        """The batch shape of the hyperparameters. Batch shapes of inputs must end with it."""
+        """The batch shape of the hyperparameters.
+
+        The batch shape of inputs must end with the batch shape of the hyperparameters.
+        """
         return torch.Size()
 
     @abstractmethod
@@ -143,10 +147,10 @@ class Conditioned(ABC):
         return self.alpha.numel()
 
     def signed(self, whitened: Tensor) -> Tensor:
-        """Returns ``V(x) = L⁻¹ k(X, x)``. Subclasses may flip the signs of rows.
+        """Returns the argument ``V(x) = L⁻¹ k(X, x)``. Subclasses may flip the signs of some rows.
 
-        The posterior covariance is ``k(x, x') - V(x)ᵀ signed(V(x'))``. Rows with a flipped sign
-        increase the covariance instead of reducing it.
+        The posterior covariance is ``k(x, x') - V(x)ᵀ signed(V(x'))``. A row with a flipped sign
+        increases the covariance; any other row reduces it.
 
         Args:
             whitened: The whitened cross-covariances ``V(x)``.
@@ -187,7 +191,7 @@ class Conditioned(ABC):
 
         Args:
             x: A ``batch_shape x n x d`` tensor of inputs. Pass the same tensor object to methods in
-                the block, because they ignore the cache for copies of ``x``.
+                the block, because the methods do not use the cache for a copy of ``x``.
 
         Example:
             >>> X, ones = torch.rand(3, 10, 2), torch.ones(3, 10)
@@ -204,7 +208,7 @@ class Conditioned(ABC):
             self._shared = None
 
     def _once(self, function: Callable[[Tensor], Tensor], flat: Tensor) -> Tensor:
-        """Calls a method with flat inputs, or returns the result that :meth:`sharing` cached."""
+        """Returns a method's result for flat inputs. Within :meth:`sharing`, results are cached."""
         if self._shared is None or flat is not self._shared.flat:
             return function(flat)
         results, name = self._shared.results, function.__name__
@@ -286,7 +290,7 @@ class Conditioned(ABC):
             x2, whitened2 = x1, whitened1
         elif whitened2 is None:
             whitened2 = self.whiten(x2)
-        # Unlike matmul, einsum does not copy inputs that all batches share.
+        # Unlike matmul, einsum does not copy a tensor that all batches share.
         explained = torch.einsum("...np,...nq->...pq", whitened1, self.signed(whitened2))
         return (self.prior_covariance(x1, x2) - explained).to(x1.dtype)
 
@@ -302,15 +306,15 @@ class Conditioned(ABC):
 
         def explained(part: Tensor) -> Tensor:
             whitened = self._once(self.flat_whiten, part)
-            # Sums before `_unflat`, because sums over permuted tensors take ten times longer.
+            # The sum precedes `_unflat`, because sums over permuted tensors take ten times longer.
             return (whitened * self.signed(whitened)).sum(dim=-2)
 
         known = self._in_blocks(explained, x)
         return (self.prior_variance(x) - known).clamp_min(0.0).to(x.dtype)
 
 
-#: Maximum number of covariances, or of sample values, that are evaluated at once: on a CPU, and on
-#: any other device. Other devices use larger blocks, because each block has more overhead there.
+#: Maximum number of covariances, or of sample values, that are evaluated at once: the first number
+#: for a CPU, the second number for any other device, where each block has more overhead.
 MAX_ELEMENTS, MAX_ELEMENTS_ON_DEVICE = 2**22, 2**27
 
 
@@ -336,7 +340,7 @@ def in_parts(
         x: A ``batch_shape x n x d`` tensor of inputs.
         width: Number of values that ``function`` computes per input, summed over all batches.
         dim: The dimension of the results along which blocks are concatenated.
-        cpu_divisor: On a CPU, the factor by which blocks are smaller, to fit the CPU cache.
+        cpu_divisor: Factor by which blocks are smaller on a CPU, so that they fit the CPU's cache.
 
     Returns:
         The results for all inputs, concatenated along ``dim``.
@@ -388,7 +392,7 @@ def _whitened(cross: Tensor, inverse_root: Tensor) -> Tensor:
     Returns:
         A ``G x N x P`` tensor.
     """
-    # `inverse_root` is stored by columns: a product with its transpose is twice as fast.
+    # `inverse_root` is stored by columns, so a product with its transpose is twice as fast.
     if inverse_root.shape[-1] <= BLOCK:
         return (cross @ inverse_root.mT).mT
     parts, stop = [], 0
@@ -404,9 +408,9 @@ class ConditionedBatch(Conditioned, DoubleState):
     Each independent source task has its own stationary kernel. In a hierarchy of tasks, the kernel
     of the last task is the sum of all ``Q`` kernels. :meth:`aggregate` computes the values of the
     ``G`` GPs from the values of the ``Q`` kernels. A prediction evaluates the kernels between the
-    new inputs and ``points``, which are the inputs of the data or inducing points. All tensors are
-    buffers in double precision, because they are not fitted. Predictions have the dtype of the
-    inputs.
+    new inputs and ``points``, which are the inputs of the data or inducing points. No tensor is
+    fitted, so all tensors are buffers. The buffers are in double precision. Predictions have the
+    dtype of the inputs.
 
     Args:
         lengthscale: A ``Q x d`` tensor.
@@ -434,19 +438,19 @@ class ConditionedBatch(Conditioned, DoubleState):
         self.kernel = kernel
         self.task_names = list(task_names or map(str, range(len(outputscale))))
         self._reach = Cache(size=1)
-        # The kernel is a buffer, so that loading a state_dict with another kernel raises an error.
+        # The buffer `kernel_index` makes loading a state_dict with another kernel raise an error.
         index = list(STATIONARY_FUNCTIONS).index(kernel)
         kernel_index = torch.tensor(index, device=lengthscale.device)
         self.register(kernel_index=kernel_index, lengthscale=lengthscale, outputscale=outputscale)
 
     def register(self, **tensors: Tensor) -> None:
-        """Registers tensors as buffers, and stores ``inverse_root`` in column-major order."""
+        """Registers tensors as buffers; the buffer ``inverse_root`` has column-major order."""
         if "inverse_root" in tensors:
             tensors["inverse_root"] = tensors["inverse_root"].mT.contiguous().mT
         super().register(**tensors)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Returns all constructor arguments that are tensors, as a dictionary by argument name."""
+        """Returns the tensors among the constructor's arguments, by the arguments' names."""
         names = inspect.getfullargspec(type(self)).args[1:-2]  # without kernel and task_names
         return {name: getattr(self, name) for name in names}
 
@@ -476,7 +480,7 @@ class ConditionedBatch(Conditioned, DoubleState):
     def aggregate(self, values: Tensor, dim: int) -> Tensor:
         """Computes values of the ``G`` GPs from values of their ``Q`` kernels.
 
-        By default, each GP has one kernel, and the values are returned unchanged.
+        In this base class, each GP has one kernel, and the values are returned unchanged.
 
         Args:
             values: A tensor of kernel values.
@@ -494,7 +498,8 @@ class ConditionedBatch(Conditioned, DoubleState):
         ``f(x) - k(x, points) v`` is a sample from the posterior, minus the posterior mean. The
         coefficients are ``K⁻¹ f`` plus a random term for the noise of the data. The covariance of
         the random term is ``Fᵀ (I - F k Fᵀ) F``, where ``F`` is ``inverse_root`` and ``k`` is the
-        prior covariance at ``points``. If the posterior is exact, this is ``K⁻¹ (σ² I) K⁻¹``.
+        prior covariance at ``points``. For an exact posterior, the covariance of the random term is
+        ``K⁻¹ (σ² I) K⁻¹``.
 
         Args:
             values: A ``... x Q x N`` tensor: samples from the prior of each kernel, at ``points``.
@@ -514,7 +519,7 @@ class ConditionedBatch(Conditioned, DoubleState):
 
     @property
     def reach(self) -> Tensor:
-        """Upper bound of ``|posterior mean - prior mean|`` over all inputs, for each GP; cached."""
+        """Upper bound of ``|posterior mean - prior mean|`` over all inputs, a ``G`` tensor."""
         return self._reach(self._bound_mean, self.outputscale, self.points, self.alpha)
 
     def _bound_mean(self, outputscale: Tensor) -> Tensor:
@@ -544,17 +549,20 @@ class ConditionedBatch(Conditioned, DoubleState):
         """Approximates the posteriors on inducing points, to hide the outcomes of the data."""
 
     def prior_variance(self, x: Tensor) -> Tensor:
-        """Evaluates the prior variance of each GP, which is equal at all inputs: ``G x 1``."""
+        """Evaluates the prior variance of each GP, a ``G x 1`` tensor.
+
+        The prior variance of a stationary kernel is the same at all inputs.
+        """
         return self.aggregate(self.outputscale, dim=0).unsqueeze(-1)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        # Copies of a model, such as fantasy models, share the tensors, which never change in place.
+        # Copies of a model, such as fantasy models, can share the tensors, which never change.
         return shallow_copy(self)
 
 
 @contextmanager
 def name_task_in_errors(*tasks: str) -> Iterator[None]:
-    """Raises an error with the names of source tasks if a Cholesky factorization fails.
+    """Adds the names of source tasks to the error of a failed Cholesky factorization.
 
     Use this context manager in a ``with`` statement around the factorization.
 
@@ -594,7 +602,7 @@ def inverse_cholesky(covariance: Tensor, name: Callable[[int, int], str]) -> Ten
     except (NotPSDError, NanError):
         _, info = torch.linalg.cholesky_ex(covariance)
         matrix = int(info.nonzero()[0])
-        # ``info`` is the row at which the factorization fails, counted from one.
+        # ``info`` is the number of the row at which the factorization fails, counted from one.
         with name_task_in_errors(name(matrix, int(info[matrix]) - 1)):
             raise
     eye = torch.eye(root.shape[-1], dtype=root.dtype, device=root.device)

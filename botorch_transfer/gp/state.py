@@ -1,9 +1,9 @@
 """State of modules that hold source data: buffers, copies, loading and caches.
 
-This module copies modules without their tensors, selects members of a batch, and turns parameters
-into buffers. It stores task names in a ``state_dict`` and checks them when the ``state_dict`` is
-loaded. It also caches values that are computed from source data: each step of a fit and each
-prediction needs the same source quantities at the model's training inputs.
+The functions copy PyTorch modules that share tensors, select members of a batch, and turn
+parameters into buffers. :class:`NamedState` stores task names in a ``state_dict``, and checks the
+names when the ``state_dict`` is loaded. :class:`Cache` stores values that are computed from source
+data: each step of a fit and each prediction needs the same values at the model's training inputs.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def select_batch(module: M, index: Any) -> M:
     """Returns a copy of a module with selected elements of its batch dimensions.
 
     Args:
-        module: The module. The last dimension of its parameters is not a batch dimension.
+        module: The module. Each parameter has its batch dimensions and one last dimension.
         index: An index into the batch dimensions, as for tensors.
 
     Returns:
@@ -67,8 +67,8 @@ def freeze(module: Module) -> dict[str, bool]:
         module: The module, changed in place.
 
     Returns:
-        A mapping from the name of each former parameter to whether it required a gradient. If a
-        submodule has two names, only the first is used.
+        A mapping from the name of each former parameter to a boolean: whether the parameter
+        required a gradient. If a submodule has two names, only the first name is used.
     """
     trainable = {}
     detached: dict[int, Tensor] = {}  # tied parameters stay tied
@@ -82,12 +82,13 @@ def freeze(module: Module) -> dict[str, bool]:
 
 
 def thaw(module: Module, trainable: dict[str, bool], fit: bool = True) -> None:
-    """Turns the buffers that :func:`freeze` made back into parameters.
+    """Reverses :func:`freeze`: turns the buffers of former parameters into parameters again.
 
     Args:
         module: The module, changed in place.
         trainable: The return value of :func:`freeze`.
-        fit: Whether parameters that required a gradient before :func:`freeze` require it again.
+        fit: Whether parameters require a gradient if they did before :func:`freeze`. If false, no
+            parameter requires a gradient.
     """
     tied: dict[int, Parameter] = {}
     for name, owner, leaf in _owners(module, trainable):
@@ -133,8 +134,8 @@ class NamedState(Module):
     """
 
     #: Buffers that a loaded ``state_dict`` must not change: pairs of a buffer's name and a list of
-    #: labels. If the list is not empty, the buffer is an index into it, and messages quote the
-    #: label.
+    #: labels. If the list is not empty, the buffer is an index into the list, and error messages
+    #: contain the label.
     _facts: ClassVar[Sequence[tuple[str, Sequence[str]]]] = ()
 
     #: The names of the tasks whose data are in the buffers, in order. In a ``Hyperprior``, each
@@ -158,8 +159,8 @@ class NamedState(Module):
             if theirs != ours and not counts & {theirs, ours}:
                 raise RuntimeError(  # PyTorch's error for a state_dict that does not match
                     f"The state_dict has the task {theirs!r}, but this {type(self).__name__} has "
-                    f"the task {ours!r} in its place: load the state_dict into an object with the "
-                    "same tasks in the same order."
+                    f"the task {ours!r} at this position: load the state_dict into an object with "
+                    "the same tasks in the same order."
                 )
         for name, words in self._facts:
             ours = getattr(self, name)
@@ -181,8 +182,8 @@ class NamedState(Module):
 class DoubleState(NamedState):
     """Base class of modules whose buffers stay in double precision when the model's dtype changes.
 
-    Covariance matrices of noise-free data are ill-conditioned: with factors in single precision,
-    predictions would be wrong.
+    Covariance matrices of noise-free data are ill-conditioned. With Cholesky factors in single
+    precision, predictions would be wrong.
     """
 
     def register(self, **tensors: Tensor) -> None:
@@ -230,9 +231,9 @@ class Cache:
     """Cache of the values of one function of a tensor, for the most recent inputs.
 
     Cached values have no autograd graph. Inputs are compared by value, because GPyTorch copies and
-    expands tensors. All other tensors that the function uses are its state. If a tensor of the
+    expands tensors. All other tensors that the function uses are the *state*. If a tensor of the
     state is replaced or changed in place, the cache is cleared. For inputs that require a gradient,
-    the function is always evaluated. Deep copies keep the cached values; pickles drop them.
+    the function is always evaluated. A deep copy of the cache keeps the values; a pickle does not.
 
     Args:
         size: The number of inputs to cache.
@@ -245,7 +246,7 @@ class Cache:
         True
     """
 
-    # `Memo` hashes the fields of dataclasses. Cached values are no field, so hashes ignore them.
+    # `Memo` hashes only the fields of dataclasses. The cached values are not in a field.
     size: int = 2
     max_elements: float = 2**22
 
@@ -254,7 +255,7 @@ class Cache:
         self._memory = _EMPTY
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Cache:
-        # Copies share the cached values: no code writes into them.
+        # Copies share the cached values, because no code changes a value in place.
         twin = replace(self)
         twin._memory = self._memory
         return twin
@@ -281,12 +282,12 @@ class Cache:
         entries = entries if known == version else ()
         found = next((entry for entry in entries if _equal(entry[0], x)), None)
         if found is None:
-            # Inference tensors could not be used in a later fit.
+            # Values are normal tensors, because a later fit could not use inference tensors.
             with torch.inference_mode(False), torch.no_grad():
                 found = x.clone(), function(x)
             if isinstance(found[1], Tensor) and found[1].numel() > self.max_elements:
                 return found[1]
-        # The least recently used value may be dropped.
+        # If the cache is full, the least recently used value is dropped.
         entries = (*(entry for entry in entries if entry is not found), found)
         # One assignment: another thread reads either the old memory or the new memory.
         self._memory = state, version, entries[-self.size :]

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 class StationaryFunction:
     """Formulas of a stationary kernel and its derivative, as functions of the squared distance.
 
-    The kernel is ``s k(r²)``, with the signal variance ``s`` and the squared distance ``r²``. It
-    contains the factor ``exp(-rate t)``, where ``t`` is an intermediate value. The docstring of
-    ``gp.stationary`` has a table of the formulas.
+    The kernel is ``s k(r²)``, with the signal variance ``s`` and the squared distance ``r²``. The
+    formula of ``k`` has the factor ``exp(-rate t)``, where ``t`` is an intermediate value. The
+    docstring of ``gp.stationary`` has a table of the formulas.
 
     Args:
         exponent: Function that computes ``t`` from ``r²``.
@@ -65,8 +65,9 @@ class StationaryFunction:
 
         Args:
             r2: A tensor of squared distances.
-            log_scale: The logarithm of the signal variance, a tensor that broadcasts to ``r2``.
-                Adding it to the exponent is faster than multiplying the large result.
+            log_scale: The logarithm of the signal variance, a tensor that broadcasts to ``r2``. The
+                logarithm is added to the exponent, because a multiplication of the large result by
+                the variance is slower.
 
         Returns:
             A tensor of covariances, differentiable with respect to both arguments.
@@ -171,15 +172,15 @@ class FixedPoints:
 
     def __init__(self, x2: Tensor) -> None:
         self.points = x2
-        # Subtracting the mean does not change distances, but reduces norms and rounding errors.
+        # Centred inputs have the same distances, but smaller norms and rounding errors.
         self._shift = x2.detach().mean(dim=-2, keepdim=True)
         self._centred = self._shifted(x2)
         b, b2 = self._centred
-        # The matrix product also adds the squared norms, which saves a pass over the large result.
+        # The matrix product also adds the squared norms. This saves a pass over the large result.
         self._right = torch.cat([-2 * b, torch.ones_like(b2), b2], dim=-1).mT
 
     def _shifted(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns inputs minus the mean of the fixed inputs, and the squared norms."""
+        """Returns inputs minus the fixed inputs' mean, and the squared norms of the result."""
         shifted = x - self._shift
         return shifted, shifted.square().sum(dim=-1, keepdim=True)
 
@@ -211,11 +212,11 @@ _MATERN_NAMES = {0.5: "matern12", 1.5: "matern32", 2.5: "matern52"}
 
 @dataclass(frozen=True)
 class Stationary:
-    """An RBF or Matérn kernel times a signal variance: its name and its hyperparameters.
+    """Name and hyperparameters of an RBF or Matérn kernel with a signal variance.
 
     Args:
         name: ``"rbf"``, ``"matern12"``, ``"matern32"`` or ``"matern52"``.
-        lengthscale: A ``... x 1 x d`` tensor, or a ``... x 1 x 1`` tensor without ARD.
+        lengthscale: A ``... x 1 x d`` tensor; ``... x 1 x 1`` if all inputs share a lengthscale.
         scale: A ``...`` tensor of signal variances.
     """
 
@@ -281,7 +282,7 @@ class Stationary:
         return value
 
     def make_kernel(self) -> ScaleKernel:
-        """Builds a GPyTorch kernel with these hyperparameters, which require no gradient."""
+        """Builds a GPyTorch kernel with these hyperparameters; no parameter requires a gradient."""
         shape, dim = self.scale.shape, self.lengthscale.shape[-1]
         make = stationary_function(self.name).make_kernel
         kernel = ScaleKernel(make(ard_num_dims=dim, batch_shape=shape), batch_shape=shape)
@@ -296,10 +297,10 @@ def _reads_all_inputs(kernel: Kernel, kernel_class: type[Kernel]) -> bool:
 
 
 def dense_covariance(kernel: Kernel, X: Tensor) -> Tensor:
-    """Evaluates a kernel between all pairs of inputs, without GPyTorch's overhead if possible.
+    """Evaluates a kernel between all pairs of inputs.
 
-    RBF and Matérn kernels, with or without a ``ScaleKernel``, are evaluated with a closed-form
-    gradient. GPyTorch evaluates any other kernel.
+    RBF and Matérn kernels, with or without a ``ScaleKernel``, are evaluated without GPyTorch's
+    overhead and with a closed-form gradient. GPyTorch evaluates any other kernel.
 
     Args:
         kernel: The kernel.
@@ -359,7 +360,7 @@ def gradient_in_inputs(H: Tensor, x: Tensor, others: FixedPoints | None = None) 
     Args:
         H: A ``... x n x n'`` tensor of coefficients.
         x: A ``... x n x d`` tensor of inputs.
-        others: The ``n'`` inputs ``x'``; by default, ``x`` itself.
+        others: The ``n'`` inputs ``x'``; by default, ``x'`` is ``x``.
 
     Returns:
         A ``... x n x d`` tensor.

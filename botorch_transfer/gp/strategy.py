@@ -9,8 +9,8 @@ prior kernel, and ``(X, y)`` are the target's data with a diagonal noise covaria
     mean(x)           = m(x) + k(x, X) K⁻¹ (y - m(X))
     covariance(x, x') = k(x, x') - k(x, X) L⁻ᵀ L⁻¹ k(X, x')
 
-For some priors, ``gp.frozen`` evaluates the posterior in closed form. The closed form is faster. It
-is used for fantasies, and for predictions that need a gradient with respect to ``x``.
+For some priors, ``gp.frozen`` evaluates the posterior faster, in closed form. The closed form is
+used for fantasies, and for predictions that need a gradient with respect to ``x``.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ def evaluated(covariance: LinearOperator) -> Tensor | LinearOperator:
         covariance: A ``batch_shape x q x q`` operator.
 
     Returns:
-        A tensor. If ``q`` is larger than ``MAX_JOINT_POINTS``, the operator itself.
+        The matrix as a tensor. If ``q`` is larger than ``MAX_JOINT_POINTS``, the unchanged
+        operator.
     """
     return covariance if covariance.shape[-1] > MAX_JOINT_POINTS else covariance.to_dense()
 
@@ -85,11 +86,11 @@ class LargeCovariance(SumLinearOperator):
         return total
 
     def representation(self) -> tuple[Tensor, ...]:
-        """Returns the representation of the evaluated sum, instead of its separate terms."""
+        """Returns the representation of the evaluated sum, not of the separate terms."""
         return to_linear_operator(self.to_dense()).representation()
 
     def representation_tree(self) -> Any:
-        """Returns the representation tree of the evaluated sum, instead of its separate terms."""
+        """Returns the representation tree of the evaluated sum, not of the separate terms."""
         return to_linear_operator(self.to_dense()).representation_tree()
 
 
@@ -108,10 +109,11 @@ class Strategy:
         X: A ``batch_shape x n x d`` tensor of the data's transformed inputs.
         Y: A ``[num_fantasies x] batch_shape x n`` tensor of the data's transformed outcomes.
         get_noise: Function that returns the noise variances of ``Y``, a tensor that broadcasts to
-            the shape of ``Y``. It is first called by a prediction from the posterior, because the
-            hyperparameters may change after predictions from the prior.
-        given: Closed-form posterior given the data before :meth:`with_data` added points. ``None``
-            if no points were added, or if there is no closed form.
+            the shape of ``Y``. The first prediction from the posterior calls this function. It is
+            not called earlier, because the hyperparameters may change after predictions from the
+            prior.
+        given: Closed-form posterior given only the data before :meth:`with_data` added points.
+            ``None`` if no points were added, or if there is no closed form.
     """
 
     mean: Mean
@@ -141,7 +143,7 @@ class Strategy:
 
         The property is a ``batch_shape x n x n`` tensor.
         """
-        # Fantasies need their graph, even if the first prediction disables gradients.
+        # Fantasies need the autograd graph, even if the first prediction disables gradients.
         with torch.set_grad_enabled(self._has_graph):
             covariance = evaluate(self.kernel, self.X, self.X) + self.noise.diag_embed()
             try:
@@ -166,7 +168,7 @@ class Strategy:
 
     @cached_property
     def frozen(self) -> FrozenPosterior | None:
-        """Closed-form posterior of transformed outcomes, or ``None``, see :meth:`frozen_at`."""
+        """Closed-form posterior of transformed outcomes, the result of :meth:`frozen_at`."""
         return self.frozen_at(self.X.double())
 
     @torch.no_grad()
@@ -175,7 +177,8 @@ class Strategy:
 
         Args:
             T: A ``T x d`` tensor of transformed inputs: the inputs of the data, optionally followed
-                by other inputs whose covariances with candidates are needed.
+                by other inputs. The posterior can then also compute the covariances between
+                candidates and the other inputs.
             *options: Further arguments of :class:`.FrozenPosterior`.
 
         Returns:
@@ -192,7 +195,10 @@ class Strategy:
     @cached_property
     @torch.enable_grad()  # keeps the graph even if the first prediction disables gradients
     def _further(self) -> FurtherData | None:
-        """Terms for conditioning ``given`` on points that :meth:`with_data` added, or ``None``."""
+        """Terms to condition ``given`` on the points that :meth:`with_data` added.
+
+        ``None`` if ``given`` is ``None``.
+        """
         if self.given is None:
             return None
         added = slice(self.given.num_points, None)
@@ -204,7 +210,8 @@ class Strategy:
         """Evaluates the posterior at new inputs.
 
         GPyTorch concatenates training inputs and new inputs. This method keeps them separate. The
-        training inputs then require no gradient, and their source posteriors are cached.
+        training inputs then require no gradient, and the source posteriors at the training inputs
+        are cached.
 
         Args:
             X: A ``batch_shape x q x d`` tensor of transformed inputs.
@@ -232,12 +239,12 @@ class Strategy:
                 covariance = evaluate(self.kernel, X, X)
             cross = None if is_prior else evaluate(self.kernel, X, self.X)
         if cross is None:
-            # A constant mean has no graph, but optimizers need its gradient with respect to X.
+            # A constant mean has no graph, but optimizers need a gradient with respect to X.
             return MultivariateNormal(mean + 0.0 * X.sum(dim=-1), to_linear_operator(covariance))
         mean = mean + (cross @ self.weights.unsqueeze(-1)).squeeze(-1)
         if without_variance:
             return MultivariateNormal(mean, DiagLinearOperator(torch.zeros_like(mean)))
-        # Unlike matmul, einsum does not copy the roots for each batch.
+        # Unlike matmul, einsum does not copy the roots for every batch.
         explained = torch.einsum("...qn,...nk->...qk", cross, self.root)
         if is_large:
             known = MatmulLinearOperator(explained, -explained.mT)
@@ -250,10 +257,11 @@ class Strategy:
         """Evaluates the posterior mean and covariance in closed form, or returns ``None``.
 
         The closed form is used if :meth:`with_data` added points. Models with source GPs also use
-        it if ``X`` requires a gradient. It is not used if it would take too much memory.
+        the closed form if ``X`` requires a gradient. In other cases, or if the closed form would
+        take too much memory, this method returns ``None``.
         """
         posterior, optimized = self.given, X.requires_grad and settings.detach_test_caches.on()
-        # Without source GPs, the general formula is as fast.
+        # Without source GPs, the general formula is equally fast.
         has_sources = any(isinstance(term, PriorKernel) for term in terms_of(self.kernel))
         if posterior is None and optimized and has_sources:
             posterior = self.frozen
@@ -266,7 +274,7 @@ class Strategy:
         """Computes the leave-one-out prediction of each data point.
 
         Returns:
-            Two ``batch_shape x n`` tensors: the means, and the variances without noise.
+            Two ``batch_shape x n`` tensors: the means, and the variances without observation noise.
         """
         variance = 1 / self.root.square().sum(dim=-1)
         return self.Y - self.weights * variance, variance - self.noise
@@ -296,8 +304,8 @@ class Strategy:
     def without_each(self) -> Strategy:
         """Returns the leave-one-out posteriors of all ``n`` data points.
 
-        The points are a new first batch dimension: element ``i`` is the posterior given all data
-        points except point ``i``.
+        The result has a new first batch dimension of size ``n``. Its element ``i`` is the posterior
+        given all data points except point ``i``.
         """
         n = self.Y.shape[-1]
         others = torch.arange(n).expand(n, n)[~torch.eye(n, dtype=torch.bool)].reshape(n, n - 1)

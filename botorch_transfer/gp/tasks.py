@@ -38,8 +38,8 @@ from botorch_transfer.outcome_transforms import OutcomeMoments, PooledStandardiz
 #: Default maximum memory of a padded batch, in bytes.
 MAX_PADDED_BYTES = MAX_JOINT_BYTES
 
-#: Measured peak memory in bytes per element of a covariance matrix. A fit needs one matrix at a
-#: time, but conditioning the GPs on data needs the matrices of all tasks.
+#: Measured peak memory in bytes per element of a covariance matrix. A fit stores one matrix at a
+#: time. When the GPs are conditioned on data, the matrices of all tasks are stored.
 _BYTES_IN_FIT, _BYTES_WHEN_CONDITIONED = 90, 40
 
 #: Memory in bytes per row of a padded batch with about twelve input columns.
@@ -47,7 +47,7 @@ _BYTES_OF_ROW = 500
 
 
 def lexical_order(*keys: Tensor) -> Tensor:
-    """Returns the indices that sort by several keys, like ``numpy.lexsort``.
+    """Returns the indices that sort elements by several keys, like ``numpy.lexsort``.
 
     Args:
         keys: ``batch_shape x n`` tensors. The last key is the primary key.
@@ -64,15 +64,15 @@ def lexical_order(*keys: Tensor) -> Tensor:
 
 
 def typical_rows(X: Tensor, Y: Tensor, most: int) -> Tensor:
-    """Chooses rows of a task, so that their outcomes are evenly spaced in the sorted outcomes.
+    """Sorts a task's rows by outcome, and chooses rows at evenly spaced positions.
 
     Args:
-        X: An ``n x d`` tensor of inputs, which are compared if outcomes are equal.
+        X: An ``n x d`` tensor of inputs. Rows with equal outcomes are sorted by their inputs.
         Y: An ``n`` tensor of outcomes.
         most: The maximum number of rows to choose.
 
     Returns:
-        The indices of the chosen rows. If the rows are permuted, the same rows are chosen.
+        The indices of the chosen rows. The choice does not depend on the original order of rows.
 
     Example:
         >>> X, Y = torch.rand(4, 2), torch.tensor([3.0, 1.0, 2.0, 9.0])
@@ -95,10 +95,10 @@ def check_padded_size(
 
     Args:
         names: The tasks' names.
-        sizes: The tasks' numbers of points.
-        max_bytes: The maximum memory of the batch.
-        most: The maximum number of points of one task that enter its covariance matrix; no limit by
-            default.
+        sizes: The number of points of each task.
+        max_bytes: The maximum memory of the batch, in bytes.
+        most: The maximum number of points in the covariance matrix of one task; by default, all
+            points of the task.
 
     Raises:
         InputDataError: If the batch would take more than ``max_bytes``.
@@ -152,7 +152,7 @@ class PaddedTasks:
             transform: An input transform with fixed parameters.
 
         Returns:
-            The padded batch, in the data's dtype and on their device.
+            The padded batch, with the dtype and the device of the datasets.
         """
         # Data are transformed as in training mode: one-to-many transforms affect predictions only.
         apply = torch.nn.Identity() if transform is None else transform.preprocess_transform
@@ -191,7 +191,7 @@ class PaddedTasks:
         return PaddedTasks(X, Y, Yvar, mask[:, :size], self.fixed_noise[index], covariance)
 
     def typical(self, most: int) -> PaddedTasks:
-        """Returns the same tasks with at most ``most`` rows each, see :func:`typical_rows`."""
+        """Returns the tasks with at most ``most`` points per task, see :func:`typical_rows`."""
         if self.mask.shape[-1] <= most:
             return self
         rows = [
@@ -237,7 +237,7 @@ class PaddedTasks:
         return mean.to(self.Y), usable_std(std, mean).to(self.Y)
 
     def standardize(self, mean: Tensor, std: Tensor) -> PaddedTasks:
-        """Returns the same tasks with the outcomes ``(Y - mean) / std`` and scaled noise variances.
+        """Returns tasks with the outcomes ``(Y - mean) / std`` and the scaled noise variances.
 
         Args:
             mean: An ``M`` tensor: the number to subtract from each task's outcomes.
@@ -251,7 +251,8 @@ class PaddedTasks:
         """Returns the noise variances of all points, an ``M x N`` tensor.
 
         Args:
-            inferred: An ``M`` tensor: the noise variance of each task without known variances.
+            inferred: An ``M`` tensor: a noise variance for each task, which is ignored for tasks
+                with known noise.
         """
         inferred = inferred.to(self.Yvar).unsqueeze(-1)
         return torch.where(self.fixed_noise.unsqueeze(-1), self.Yvar, inferred)
@@ -288,8 +289,8 @@ def outcome_scales(tasks: PaddedTasks, scale: OutcomeScale) -> tuple[Tensor, Ten
         scale: The scaling of the outcomes.
 
     Returns:
-        Two ``M`` tensors: the means to subtract from outcomes, and the standard deviations to
-        divide by.
+        Two ``M`` tensors: the mean to subtract from each task's outcomes, and the standard
+        deviation to divide by.
 
     Raises:
         ValueError: If the scaling is unknown.
@@ -314,8 +315,8 @@ def outcome_variance(scale: OutcomeScale, moments: OutcomeMoments) -> float:
         moments: The mean and the standard deviation of all source outcomes before scaling.
 
     Returns:
-        For ``"raw"``, the variance of the outcomes, or one if the outcomes are constant. For other
-        scalings, one.
+        The variance of the source outcomes for ``"raw"``; one for other scalings, and for constant
+        outcomes.
     """
     if scale != "raw":
         return 1.0
@@ -333,8 +334,9 @@ def target_transform(
         batch_shape: The batch shape of the target model.
 
     Returns:
-        For ``"raw"``, ``None``. For ``"pooled"``, a standardization by the source outcomes only.
-        For ``"per_task"``, a standardization by the source and target outcomes together.
+        ``None`` for ``"raw"``. For ``"pooled"``, a transform that standardizes by the mean and the
+        standard deviation of the source outcomes. For ``"per_task"``, a transform that standardizes
+        by the mean and the standard deviation of source and target outcomes together.
     """
     if scale == "raw":
         return None
@@ -364,7 +366,7 @@ class TaskUnits:
     outcome_steps: Steps | None = ()
 
     def select(self, tasks: Tensor) -> TaskUnits:
-        """Returns the transforms of some tasks, given by their indices."""
+        """Returns the transforms of the tasks with the given indices."""
         names = [self.names[task] for task in tasks.tolist()]
         return replace(self, names=names, mean=self.mean[tasks], std=self.std[tasks])
 
@@ -372,7 +374,7 @@ class TaskUnits:
         """Returns the transforms of these tasks, followed by the transforms of other tasks.
 
         If a name occurs twice, such as the default name "source task 0", a number is appended to
-        the second name.
+        the name of the second task.
         """
         names = list(self.names)
         for name in other.names:
@@ -389,10 +391,10 @@ def scaled_tasks(
     input_transform: InputTransform | None,
     check_size: Callable[[Sequence[str], Sequence[int]], None] | None = None,
 ) -> tuple[PaddedTasks, TaskUnits]:
-    """Validates source data, pads them and transforms them to a prior's units.
+    """Validates and pads source data, and transforms the data to a prior's units.
 
     Args:
-        source_data: The source tasks, a sequence or a mapping from names.
+        source_data: The source tasks, a sequence or a mapping from names to tasks.
         outcome_scale: The scaling of the outcomes.
         input_transform: An input transform with fixed parameters.
         check_size: Function that takes the tasks' names and numbers of points, and raises an error
@@ -442,7 +444,7 @@ def read_models(
     """Reads the data and hyperparameters of fitted GPs without changing the GPs.
 
     Args:
-        models: The source tasks' models, a sequence or a mapping from names.
+        models: The source tasks' models, a sequence or a mapping from names to models.
         input_transform: The prior's ``Normalize`` with fixed parameters; ``None`` if the prior has
             no input transform.
 
@@ -490,7 +492,10 @@ def read_models(
 def _read_model(
     name: str, model: SingleTaskGP, input_transform: Normalize | None
 ) -> dict[str, Any]:
-    """Reads the data and the hyperparameters of one model into a dictionary, or raises an error."""
+    """Reads the data and the hyperparameters of one model into a dictionary.
+
+    Raises an error if the model is not supported.
+    """
     if not isinstance(model, SingleTaskGP) or model.num_outputs != 1 or len(model.batch_shape):
         raise ValueError(
             f"{name!r} is not a SingleTaskGP with one outcome and no batch dimensions: only such "
@@ -526,7 +531,7 @@ def _read_model(
         "noise": likelihood.noise.expand(Y.shape),
         "mean": zero if standardize is None else standardize.means.reshape(1),
         "std": one if standardize is None else standardize.stdvs.reshape(1),
-        # Like a difference of inputs, a lengthscale is scaled by a transform, but not shifted.
+        # A transform scales a lengthscale like a difference of inputs: the shift has no effect.
         "lengthscale": found.lengthscale.reshape(1, -1) * divisor / prior_divisor,
         "outputscale": found.scale.reshape(1),
         "mean_constant": mean.constant.reshape(1) if isinstance(mean, ConstantMean) else zero,
@@ -543,7 +548,7 @@ _LIKELIHOODS = FixedNoiseGaussianLikelihood, GaussianLikelihood
 
 
 def _divisor(transform: Normalize | None, X: Tensor) -> Tensor:
-    """Returns the ``d`` numbers that ``Normalize`` divides inputs by; ones for ``None``."""
+    """Returns the ``d`` numbers that ``Normalize`` divides inputs by; ones without a transform."""
     if transform is None:
         return X.new_ones(X.shape[-1])
     ends = X.new_tensor([[0.0], [1.0]]).expand(2, X.shape[-1])

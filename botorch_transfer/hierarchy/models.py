@@ -145,7 +145,7 @@ class SequentialHierarchicalGP(HierarchicalGP):
     def _mean_and_kernel(
         self, prior: ConditionedPrior, residual: Kernel, batch_shape: torch.Size
     ) -> tuple[Mean, Kernel]:
-        # Not `+`, which would flatten a residual kernel that is itself a sum.
+        # The operator `+` would flatten a residual kernel that is itself a sum.
         kernel = AdditiveKernel(residual, WeightedSumKernel(prior.gps))
         return WeightedSumMean(prior.gps), kernel
 
@@ -171,8 +171,8 @@ class MeanHierarchicalGP(HierarchicalGP):
             not refitted.
         covar_module: The residual kernel ``k_t``; by default a scaled RBF kernel with a lengthscale
             for each input.
-        deviation_weight: The positive factor ``a`` of the combined standard deviations; ``None``
-            uses the standard deviation of the residual GP.
+        deviation_weight: The positive factor ``a`` in ``β``. By default, predictions have the
+            standard deviation of the residual GP.
 
     Raises:
         ValueError: If the hierarchy has another value of ``propagate``, the input transform does
@@ -203,7 +203,7 @@ class MeanHierarchicalGP(HierarchicalGP):
         hyperparameters: HyperparameterChoice = "cautious",
     ) -> None:
         if deviation_weight is not None and not deviation_weight > 0:
-            raise ValueError(f"deviation_weight must be positive, not {deviation_weight}.")
+            raise ValueError(f"deviation_weight={deviation_weight} must be positive.")
         modules = (likelihood, covar_module, outcome_transform, input_transform)
         options = (task_feature, hyperparameters)
         super().__init__(train_X, train_Y, prior, train_Yvar, *modules, *options)
@@ -231,7 +231,7 @@ class MeanHierarchicalGP(HierarchicalGP):
 
 
 class BoostedHierarchicalGP(HierarchicalGP):
-    r"""BHGP [Tighineanu2022hierarchical]_: the mean of MHGP, with the sources' uncertainty added.
+    r"""BHGP [Tighineanu2022hierarchical]_: MHGP's mean, and a covariance with source uncertainty.
 
     Mean, hyperparameters and fit are the same as in :class:`MeanHierarchicalGP`. At every level,
     the covariance also includes the uncertainty of the level below that remains after this level's
@@ -242,9 +242,9 @@ class BoostedHierarchicalGP(HierarchicalGP):
 
         C_t(x, x') = P(x, x') + Cov[f(x) - A(x) f(X)],   f ~ GP(0, C)
 
-    Use it for a hierarchy with many points in each level: it is the cheapest model whose
-    uncertainty includes the sources' uncertainty. Its variance is never less than the variance of
-    MHGP.
+    Use BHGP for a hierarchy with many points in each level: BHGP is the cheapest model whose
+    uncertainty includes the sources' uncertainty. The variance of BHGP is never less than the
+    variance of MHGP.
 
     Args:
         prior: A :class:`SourceHierarchy` with ``propagate="mean"``, or source data to fit a
@@ -297,4 +297,4 @@ class BoostedHierarchicalGP(HierarchicalGP):
         return MultivariateNormal(mvn.mean, to_linear_operator(covariance))
 
     def _draws(self, path: SamplePath, draw: Callable[[Mean, Kernel], SamplePath]) -> SamplePath:
-        return path  # the prior's covariance includes the last source task, and so do its draws
+        return path  # the prior covariance, and thus each draw, includes the last source task

@@ -219,7 +219,7 @@ class ConditionedHierarchy(ConditionedBatch):
         return self.solve(of_rows + self.noise.sqrt() * normal)
 
     def flat_cross(self, x: Tensor) -> Tensor:
-        """Evaluates the prior covariance of the last task at ``P x d`` inputs with all data.
+        """Evaluates prior covariances between the last task at ``P x d`` inputs and all data.
 
         Returns:
             A ``1 x P x N`` tensor.
@@ -227,9 +227,11 @@ class ConditionedHierarchy(ConditionedBatch):
         return self._joint(self._level_crosses(x))
 
     def _level_crosses(self, x: Tensor) -> list[Tensor]:
-        """Evaluates each level's kernel between ``P x d`` inputs and the data of some levels.
+        """Evaluates each level's kernel between ``P x d`` inputs and data of source tasks.
 
-        The data are the data of the kernel's own level and of all higher levels.
+        Returns:
+            A matrix for each level. The columns are the data of this level and of all higher
+            levels.
         """
         rows = enumerate(self._rows)
         return [self._kernel(level, x, self.points[row.start :]) for level, row in rows]
@@ -299,8 +301,8 @@ class BoostedHierarchy(ConditionedHierarchy):
         """Factorizes the joint covariance of the ``N x d`` inputs of all levels.
 
         Returns:
-            The inverse Cholesky factor of the joint covariance, and a factor that gives the excess
-            of BHGP's covariance over HGP's covariance.
+            The inverse Cholesky factor of the joint covariance, and a matrix from which
+            :meth:`flat_whiten` computes the excess of BHGP's covariance over HGP's covariance.
         """
         advice = "use MeanHierarchicalGP, or thin out the source data"
         check_joint_size(len(X), torch.double, instead=advice)
@@ -358,9 +360,10 @@ _LEVELS = _LOWEST, replace(RESIDUAL_HYPERPARAMETERS, noise=_LOWEST.noise)
 class SourceHierarchy(ConditionedPrior):
     r"""Source tasks in order, each modelled as the previous task plus a difference.
 
-    It is the prior of the hierarchical models of [Tighineanu2022hierarchical]_. Use it if the tasks
-    have an order, such as model generations or growing data sets, or are few and similar. The last
-    tasks influence the target most. A saved file always contains the source observations.
+    The hierarchy is the prior of the hierarchical models of [Tighineanu2022hierarchical]_. Use it
+    if the tasks are ordered, such as model generations or growing data sets, or if the tasks are
+    few and similar. The last tasks influence the target most. A saved file always contains the
+    source observations.
 
     With ``propagate="covariance"``, all levels are one GP on the points of all tasks. Time grows
     with the cube of the number of points, and memory with the square. An error is raised if the GP
@@ -488,9 +491,9 @@ class SourceHierarchy(ConditionedPrior):
         """Builds a hierarchy from fitted BoTorch models, without changing the hyperparameters.
 
         Args:
-            models: One model for each source task, in order. The data, kernel, mean and noise of a
-                model are used for the same task. The kernel and the mean then describe the task's
-                difference from the previous task. The supported models are the same as in
+            models: One model for each source task, in order, with the data and the noise of this
+                task. The model's kernel and mean are used for the task's difference from the
+                previous task. The supported models are the same as in
                 :meth:`SourceGPs.from_models`.
             propagate: ``"covariance"`` for SHGP, ``"mean"`` for MHGP and BHGP.
             input_transform: A frozen ``Normalize`` to the prior's input space.

@@ -1,8 +1,8 @@
 """Means and kernels on the features of a neural network, and the GP that pre-training learns.
 
-``FeatureKernel`` is the deep kernel of HyperBO and FSBO. With a linear kernel on the features, it
-is the kernel of ABLR. ``FeatureMean`` is linear in the features. ``GPParts`` is the pre-trained GP:
-a mean, a kernel and a noise variance.
+``FeatureKernel`` is the deep kernel of HyperBO and FSBO. With a linear kernel on the features,
+``FeatureKernel`` is the kernel of ABLR. ``FeatureMean`` is linear in the features. ``GPParts`` is
+the pre-trained GP: a mean, a kernel and a noise variance.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class FeatureNetwork(Module):
     batch then has its own network.
 
     Args:
-        dim: The number of inputs ``d``, which lie in the unit cube.
+        dim: The number of inputs ``d``. Inputs lie in the unit cube.
         hidden: The width of each layer; the last width is the number of features.
         seed: The seed of the initial weights.
 
@@ -58,7 +58,7 @@ class FeatureNetwork(Module):
     def __init__(self, dim: int, hidden: Sequence[int] = (32, 32), seed: int = 0) -> None:
         super().__init__()
         if len(hidden) == 0 or min(hidden) < 1:
-            raise ValueError(f"hidden={tuple(hidden)} must contain one or more positive widths.")
+            raise ValueError(f"hidden={tuple(hidden)}: give one or more widths, each at least 1.")
         generator = torch.Generator().manual_seed(seed)
         widths = [dim, *hidden]
         self.weights, self.biases = ParameterList(), ParameterList()
@@ -67,7 +67,7 @@ class FeatureNetwork(Module):
             weight /= math.sqrt(fan_in)
             bias = torch.zeros(fan_out, dtype=torch.double)
             if layer == 0:
-                # Maps the unit cube to [-1, 1] in each input.
+                # The first layer maps each input from [0, 1] to [-1, 1].
                 weight *= 2
                 bias = -weight.sum(dim=-1) / 2
             self.weights.append(Parameter(weight))
@@ -95,7 +95,7 @@ class FeatureNetwork(Module):
         return x
 
     def __getitem__(self, index: Any) -> Self:
-        """Selects the networks at an index of the batch shape, as GPyTorch's kernels do."""
+        """Selects networks by an index into the batch shape, like ``Kernel.__getitem__``."""
         selected = type(self).__new__(type(self))
         Module.__init__(selected)
         selected.weights = ParameterList([weight[index] for weight in self.weights])
@@ -138,14 +138,15 @@ class FeatureKernel(Kernel):
             **params: Ignored.
 
         Returns:
-            A ``... x n1 x n2`` tensor, ``... x n`` if ``diag``, twice differentiable in the inputs.
+            A ``... x n1 x n2`` tensor, or a ``... x n`` tensor if ``diag``. The tensor is twice
+            differentiable in the inputs.
         """
         z1 = self.network(x1)
         z2 = z1 if x1 is x2 else self.network(x2)
         return evaluate(self.base_kernel, z1, z2, diag)
 
     def __getitem__(self, index: Any) -> Self:
-        """Selects the kernels at an index of the batch shape."""
+        """Selects kernels by an index into the batch shape."""
         if len(self.batch_shape) == 0:
             return self
         return type(self)(self.base_kernel[index], self.network[index])
@@ -157,7 +158,8 @@ class FeatureMean(Mean):
     Before training, the mean is zero.
 
     Args:
-        network: The network of the features ``φ``, usually the network of the kernel.
+        network: The network that computes the features ``φ``. Usually the kernel has the same
+            network.
 
     Example:
         >>> mean = FeatureMean(FeatureNetwork(dim=3))
@@ -185,7 +187,7 @@ def linear_features(kernel: PolynomialKernel, *, num_inputs: int, **_: Any) -> F
     """Builds the exact features ``(√c, z)`` of the kernel ``c + zᵀz'``.
 
     Args:
-        kernel: The kernel, with power one and without ``active_dims``.
+        kernel: A ``PolynomialKernel`` with power one and without ``active_dims``.
         num_inputs: The kernel's number of inputs.
         **_: Ignored.
 
@@ -202,7 +204,7 @@ def linear_features(kernel: PolynomialKernel, *, num_inputs: int, **_: Any) -> F
         )
     eye = torch.eye(num_inputs + 1).to(kernel.offset)
     bias = kernel.offset.sqrt().unsqueeze(-1) * eye[0]
-    # BoTorch's map of a ScaleKernel calls the output transform, so it must not be None.
+    # BoTorch's map of a ScaleKernel calls output_transform, so output_transform must not be None.
     return KernelFeatureMap(kernel, eye[:, 1:], bias.detach(), output_transform=Identity())
 
 
@@ -241,7 +243,8 @@ class GPParts(Module):
         self.likelihood = GaussianLikelihood(noise_constraint=constraint)
         self.double()
         self.likelihood.noise = torch.tensor(noise, dtype=torch.double)  # in double precision
-        # Deleted, because GPyTorch would add them to each target model's marginal likelihood.
+        # Hyperpriors are deleted, because GPyTorch would add their log densities to each target
+        # model's marginal likelihood.
         for module in self.modules():
             if hyperpriors := getattr(module, "_priors", None):
                 names, owner = sorted(hyperpriors), type(module).__name__
@@ -313,8 +316,8 @@ def scaled_stationary(dim: int, kernel: str, lengthscale: float | None = None) -
     Args:
         dim: The number of inputs or features.
         kernel: The stationary kernel's name.
-        lengthscale: The starting value. By default ``√dim / 2``, because distances between features
-            grow with the square root of the number of features.
+        lengthscale: The starting value of all lengthscales. By default ``√dim / 2``, because
+            distances between features grow with the square root of the number of features.
 
     Returns:
         The kernel, in double precision.

@@ -54,8 +54,8 @@ Objective = Literal["nll", "ekl", "nll+ekl"]
 
 Optimizer = Literal["adam", "lbfgs"]
 
-#: Number of random numbers that one call generates, for several steps of Adam. Small calls are
-#: slow.
+#: Number of random numbers that are drawn at once, for several steps of Adam. Separate draws for
+#: each step would be slow.
 RANDOM_NUMBERS = 2**17
 
 #: A run of Adam fails after this number of consecutive steps without a finite loss.
@@ -75,7 +75,7 @@ class PretrainingOptions:
         decay: Whether the learning rate falls to zero along a cosine. The paper's settings are
             ``steps=50_000, learning_rate=1e-3, decay=False``.
         batch_size: The number of points of each task in a step of Adam, drawn uniformly for each
-            step. A smaller task contributes all its points.
+            step. A task with fewer points contributes all its points.
         task_batch_size: The number of tasks in a step of Adam, also drawn uniformly for each step.
         validation_every: The number of steps between evaluations of the validation loss; by
             default a fiftieth of all steps.
@@ -83,7 +83,7 @@ class PretrainingOptions:
             improvement.
         seed: The seed of the sub-samples and of the choice of held-out tasks.
         progress: ``True`` for a progress bar over the steps, ``False`` for none. By default a run
-            of more than three seconds has a bar on a terminal, and logs its expected duration.
+            of more than three seconds logs its expected duration, and shows a bar on a terminal.
         objective: ``"nll"``, for any data; ``"ekl"``, for tasks that were evaluated at the same
             inputs; or ``"nll+ekl"``. The empirical covariance of ``N`` tasks has at most rank
             ``N - 1``. With fewer tasks than shared inputs, the EKL leaves most of the GP
@@ -91,10 +91,10 @@ class PretrainingOptions:
         nll_weight: The weight of the NLL in ``"nll+ekl"``.
         groups: Sets of task indices for the EKL. The tasks of a set are compared at the inputs that
             all of them share. By default, all groups of tasks with shared inputs are found.
-        tolerance: Values of one input count as equal if they differ by no more than ``tolerance``.
-            The default is 1e-8, or 1e-6 for data in single precision.
-        max_points: The maximum number of shared inputs of a group of tasks in the EKL. From more
-            shared inputs, a random sub-sample is drawn.
+        tolerance: Two values of an input dimension count as equal if they differ by no more than
+            ``tolerance``. The default is 1e-8, or 1e-6 for data in single precision.
+        max_points: The maximum number of shared inputs of a group of tasks in the EKL. If a group
+            has more shared inputs, the EKL uses a random sub-sample of ``max_points`` inputs.
         hold_out: The share of source tasks to hold out for early stopping, for instance 0.25. A
             first run trains without these tasks, and finds the number of steps with the lowest NLL
             of the held-out tasks. A second run takes this number of steps on all tasks. Use early
@@ -152,13 +152,13 @@ class EmpiricalGaussian:
     A group is a set of tasks that were evaluated at the same inputs. The covariance ``Σ̃ = A Aᵀ``
     of ``N`` tasks has a rank ``r < N``, often less than the number of inputs. The GP is then
     compared only in the range (the column space) of ``Σ̃``. Groups with fewer inputs or a lower
-    rank are padded by zeros.
+    rank than other groups are padded by zeros.
 
     Args:
         mean: A ``G x P`` tensor: for each of ``G`` groups, the mean ``μ̃`` over the group's tasks
             at each of ``P`` inputs.
-        whitening: A ``G x R x P`` tensor of pseudo-inverses ``A⁺``, for a largest rank ``R``. Rows
-            beyond a group's rank are zero.
+        whitening: A ``G x R x P`` tensor: the pseudo-inverse ``A⁺`` of each group, where ``R`` is
+            the largest rank of all groups. Rows beyond a group's rank are zero.
     """
 
     mean: Tensor
@@ -170,14 +170,14 @@ class EmpiricalGaussian:
 
         The rank of a covariance is the number of singular values of ``(Y - μ̃) / √N`` above
         ``max(P, N) ε`` times the largest singular value, with the machine epsilon ``ε``. With a
-        lower tolerance, the whitening would divide by rounding errors.
+        lower threshold, the whitening would divide by rounding errors.
 
         Args:
             outcomes: For each group a ``P_g x N_g`` tensor: the outcomes of ``N_g`` tasks at
                 ``P_g`` shared inputs. The outcomes of a group must not all be equal.
 
         Returns:
-            The Gaussians.
+            The means and pseudo-inverses of all groups.
 
         Example:
             >>> EmpiricalGaussian.of([torch.tensor([[1.0, 3.0], [2.0, 2.0]])]).mean
@@ -230,8 +230,8 @@ def ekl(mean: Tensor, covariance: Tensor, empirical: EmpiricalGaussian) -> Tenso
         empirical: The groups' empirical Gaussians.
 
     Returns:
-        A ``G`` tensor with a value for each group, differentiable in mean and covariance. NaN if a
-        projected covariance is not positive definite, even with jitter.
+        A ``G`` tensor with a value for each group, differentiable in mean and covariance. The value
+        is NaN if the group's ``Σ_p`` is not positive definite, even with jitter.
 
     Example:
         >>> empirical = EmpiricalGaussian.of([torch.tensor([[0.0, 2.0]])])
@@ -279,7 +279,7 @@ def find_matching_groups(
         inputs: Each task's ``n_i x d`` tensor of inputs.
         groups: Sets of task indices. The result has one group for each set, with the inputs that
             all tasks of the set share. By default, all groups are found.
-        tolerance: Values of one input dimension count as equal if they differ by no more than
+        tolerance: Two values of an input dimension count as equal if they differ by no more than
             ``tolerance``.
 
     Returns:
@@ -304,7 +304,7 @@ def find_matching_groups(
     matching = []
     for tasks, points in found:
         rows = first_row[np.ix_(points, tasks)]
-        rows = rows[np.argsort(rows[:, 0], kind="stable")]  # in the order of the first task
+        rows = rows[np.argsort(rows[:, 0], kind="stable")]  # ordered by the first task's row index
         index = torch.tensor(tasks, device=inputs[0].device)
         matching.append(MatchingGroup(index, torch.from_numpy(rows).to(index.device)))
     return matching
@@ -326,11 +326,11 @@ def _first_rows(inputs: Sequence[Tensor], tolerance: float) -> Rows:
 
 
 def _codes(values: npt.NDArray[np.float64], tolerance: float) -> Rows:
-    """Replaces each value by the number of its group of almost equal values.
+    """Divides values into groups of almost equal values, and returns each value's group number.
 
     In sorted order, neighbours belong to one group if they differ by no more than ``tolerance``.
     """
-    # Rounding would separate two close values on different sides of a rounding boundary.
+    # Values are not rounded, because rounding separates close values at a rounding boundary.
     order = np.argsort(values, kind="stable")
     steps = np.diff(values[order], prepend=values[order[:1]]) > tolerance
     codes = np.empty(len(values), dtype=np.intp)
@@ -343,7 +343,8 @@ def _found_groups(visited: npt.NDArray[np.bool_]) -> list[tuple[Sequence[int], S
     shared = np.flatnonzero(patterns.sum(axis=-1) > 1).tolist()
     if not shared:
         raise InputDataError(
-            "No two source tasks share an input, which the EKL needs: use objective='nll'."
+            "No two source tasks share an input, but the EKL needs shared inputs: use "
+            "objective='nll'."
         )
     points_of = {k: np.flatnonzero(pattern_of == k).tolist() for k in shared}
     return sorted((np.flatnonzero(patterns[k]).tolist(), points_of[k]) for k in shared)
@@ -440,7 +441,7 @@ def nll_of_batch(parts: GPParts, tasks: PaddedTasks, is_padded: bool = True) -> 
     Args:
         parts: The GP.
         tasks: The padded tasks, in the prior's units.
-        is_padded: Whether some tasks may be padded.
+        is_padded: Whether some tasks may contain padding.
 
     Returns:
         A differentiable tensor with a value for each task.
@@ -468,7 +469,9 @@ def nll_of_tasks(parts: GPParts, tasks: PaddedTasks) -> Iterator[Tensor]:
 
 @dataclass(frozen=True)
 class GroupEKL:
-    """The mean divergence (EKL) between a GP and the groups of tasks with shared inputs.
+    """The divergence (EKL) between a GP and each group of tasks, averaged over the groups.
+
+    The tasks of a group share inputs.
 
     Args:
         X: A ``G x P x d`` tensor: the shared inputs of each group, padded by the group's first
@@ -486,7 +489,7 @@ class GroupEKL:
 
     @classmethod
     def of(cls, tasks: PaddedTasks, groups: Sequence[MatchingGroup]) -> GroupEKL:
-        """Estimates the mean and covariance of outcomes of each group of tasks.
+        """Builds the loss from the empirical mean and covariance of each group's outcomes.
 
         Args:
             tasks: The padded tasks, in the prior's units.
@@ -516,7 +519,7 @@ class GroupEKL:
         )
 
     def full(self, parts: GPParts) -> Tensor:
-        """Evaluates the mean EKL of a GP, a differentiable scalar tensor."""
+        """Evaluates the EKL of a GP, averaged over the groups: a differentiable scalar tensor."""
         mean, covariance = parts(self.X)
         noise = self.known_noise + self.inferred * parts.noise
         return ekl(mean, covariance + torch.diag_embed(noise), self.empirical).mean()
@@ -556,19 +559,20 @@ class SourceLoss:
             self.group_ekl = GroupEKL.of(tasks, found)
 
     def evaluate(self, parts: GPParts, step: int | None = None) -> Tensor:
-        """Evaluates the loss, and adds its gradient to ``grad`` of the GP's parameters.
+        """Evaluates the loss, and adds the gradient to the ``grad`` of the GP's parameters.
 
         Args:
             parts: The GP.
-            step: The number of a step of Adam, whose sub-sample is used. By default, all points are
-                used.
+            step: The number of a step of Adam. The loss then uses only the sub-sample of points of
+                this step. By default, the loss uses all points.
 
         Returns:
             The loss, a scalar tensor.
         """
         total = parts.noise.new_zeros(())
         for summand in self._summands(parts, step):
-            summand.backward()  # one by one, because the graphs of all chunks need much memory
+            # Each summand by itself, because the graphs of all chunks together need much memory.
+            summand.backward()
             total = total + summand.detach()
         return total
 
@@ -613,7 +617,7 @@ class LearningCurve:
 
 
 class GradientFit:
-    """One run of pre-training, and the stopping criterion that BoTorch's optimizers call.
+    """One run of pre-training. BoTorch's optimizers also call the object as stopping criterion.
 
     Args:
         parts: The GP, changed in place.
@@ -647,7 +651,7 @@ class GradientFit:
         """Trains until the last step, or until the validation loss no longer falls.
 
         Returns:
-            The losses.
+            The training and validation losses.
 
         Raises:
             ModelFittingError: If the loss is repeatedly not finite.
@@ -702,16 +706,16 @@ class GradientFit:
         )
         closure.state = theta[0].numpy()
         if not is_over:
-            self.curve.loss.pop()  # the loss after the last step: no step follows it
+            self.curve.loss.pop()  # the loss after the last step, which precedes no further step
 
     def reset(self) -> None:
         """Does nothing, because each object is used for a single run."""
 
     def __call__(self, fvals: Tensor) -> bool:
-        """Records the loss before a step, and evaluates the validation loss at regular steps.
+        """Records the loss before each step, and regularly evaluates the validation loss.
 
         Args:
-            fvals: The loss.
+            fvals: The loss before the step.
 
         Returns:
             Whether to stop instead of taking the step.
@@ -790,7 +794,7 @@ def split(num_tasks: int, share: float, seed: int) -> tuple[Tensor, Tensor]:
         The indices of the kept tasks and of the held-out tasks, ascending.
 
     Raises:
-        InputDataError: If fewer than two tasks are kept.
+        InputDataError: If fewer than two tasks would be kept.
 
     Example:
         >>> kept, held_out = split(8, 0.25, seed=0)

@@ -28,8 +28,8 @@ from botorch_transfer.hyperbo.features import FeatureNetwork
 from botorch_transfer.hyperbo.prior import PretrainedPrior
 from botorch_transfer.modular import ModularTransferGP, resolve_prior
 
-# With 20 target points of two public tables, these values predicted better than no fine-tuning.
-# Values three times larger were worse. Without a penalty the noise variance collapses.
+# On two public tables, with 20 target points, fine-tuning with these values improved predictions.
+# Values three times larger were worse. Without a penalty, the noise variance collapses.
 #: Prior standard deviation of a network weight's change in fine-tuning.
 WEIGHT_STD = 0.1
 
@@ -49,7 +49,7 @@ class PretrainedGP(ModularTransferGP):
         prior: The :class:`PretrainedPrior`, or source data: a sequence or mapping of
             ``SupervisedDataset`` or ``(X, Y)`` or ``(X, Y, Yvar)``. From source data,
             :meth:`PretrainedPrior.fit_once` pre-trains a prior, which takes a while. Priors are
-            cached: equal data are not pre-trained again.
+            cached, so equal data need no second pre-training.
         train_Yvar: A ``batch_shape x n x 1`` tensor of known noise variances. If omitted, the
             pre-trained noise variance is used.
         likelihood: A likelihood; by default Gaussian with the pre-trained noise.
@@ -65,12 +65,12 @@ class PretrainedGP(ModularTransferGP):
             keeps the parameters close to these values. Without the penalty, a network would overfit
             and the predicted variances would vanish.
         unbiased: Whether to multiply the posterior covariance, noise included, by
-            ``N / (N - 1 - n)`` for ``N`` source tasks. The covariance is then an unbiased estimate
-            if all tasks were fully observed at the same inputs (Theorem 5).
+            ``N / (N - 1 - n)`` for ``N`` source tasks and ``n`` target points. If all tasks were
+            observed at the same inputs, the covariance is then an unbiased estimate (Theorem 5).
 
     Raises:
         ValueError: If the input transform is not frozen or differs from the prior's transform, or
-            if ``unbiased`` is set with ``n + 1`` source tasks or fewer.
+            if ``unbiased`` is set and there are at most ``n + 1`` source tasks.
 
     Example:
         >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -140,13 +140,16 @@ class PretrainedGP(ModularTransferGP):
         return self.covar_module if residual is None else self.covar_module.kernels[1]
 
     def forward(self, x: Tensor) -> MultivariateNormal:
-        """Evaluates the GP prior at transformed inputs; adds the penalty to the loss of a fit."""
+        """Evaluates the GP prior at transformed inputs. A fit also adds the penalty to the loss."""
         if self.training and self._fitted:
             self._set_loss_term(self._log_penalty())
         return super().forward(x)
 
     def _log_penalty(self) -> Tensor:
-        """Computes the log prior density of parameter changes in fine-tuning, up to a constant."""
+        """Computes the log prior density of the parameter changes, for each model of the batch.
+
+        The density is not normalized.
+        """
         parts = self.prior.parts
         modules = parts.named_modules(remove_duplicate=False)
         networks = tuple(f"{name}." for name, part in modules if isinstance(part, FeatureNetwork))
@@ -162,7 +165,7 @@ class PretrainedGP(ModularTransferGP):
         return torch.stack(terms).sum(dim=0)
 
     def _covariance_factor(self, num_points: int) -> float:
-        """Returns the factor on the posterior covariance given ``num_points`` target points.
+        """Returns the factor on the posterior covariance of a model with ``num_points`` points.
 
         The factor makes the covariance an unbiased estimate. It is one if ``unbiased`` is not set.
         """
@@ -171,7 +174,7 @@ class PretrainedGP(ModularTransferGP):
         num_tasks = self.prior.num_tasks
         if num_tasks <= num_points + 1:
             raise ValueError(
-                f"An unbiased covariance given {num_points} target points needs more than "
+                f"With {num_points} target points, an unbiased covariance needs more than "
                 f"{num_points + 1} source tasks, but the prior has {num_tasks} source tasks: leave "
                 "out unbiased=True."
             )

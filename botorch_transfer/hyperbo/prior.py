@@ -1,8 +1,8 @@
 """A GP whose mean, kernel and noise are pre-trained on source tasks: HyperBO, FSBO and ABLR.
 
-It is the prior of :class:`~botorch_transfer.models.PretrainedGP`, built by a preset or from your
-own mean and kernel. The presets are HyperBO [Wang2024hyperbo]_, FSBO [Wistuba2021fsbo]_ and ABLR
-[Perrone2018ablr]_.
+``PretrainedPrior`` is the prior of :class:`~botorch_transfer.models.PretrainedGP`. Build it by a
+preset or from your own mean and kernel. The presets are HyperBO [Wang2024hyperbo]_, FSBO
+[Wistuba2021fsbo]_ and ABLR [Perrone2018ablr]_.
 
 .. [Wang2024hyperbo]
     Z. Wang, G. E. Dahl, K. Swersky, C. Lee, Z. Nado, J. Gilmer, J. Snoek and Z. Ghahramani.
@@ -65,8 +65,8 @@ from botorch_transfer.prior import TransferPrior
 #: Minimum number of source tasks for which ``fit_once`` holds out a quarter of the tasks.
 _ENOUGH_TO_HOLD_OUT = 8
 
-#: Raw outcomes cause a warning if their absolute mean exceeds this value, or if their standard
-#: deviation lies outside ``(1 / _FAR, _FAR)``.
+#: Raw outcomes cause a warning if the absolute value of their mean exceeds ``_FAR``, or if their
+#: standard deviation lies outside ``(1 / _FAR, _FAR)``.
 _FAR = 30.0
 
 
@@ -90,7 +90,7 @@ class PretrainedPrior(TransferPrior):
         noise: The noise variance to start from, in the prior's units.
 
     Raises:
-        ValueError: If ``dim`` is not positive, or the noise variance is too small.
+        ValueError: If ``dim`` is not positive, or if the noise variance is too small or infinite.
 
     Example:
         >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -304,7 +304,7 @@ class PretrainedPrior(TransferPrior):
         if datasets[0].X.shape[-1] != self.dim:
             raise InputDataError(
                 f"The source tasks have {datasets[0].X.shape[-1]} inputs, but the prior was built "
-                f"for {self.dim}: build a prior for the source tasks' number of inputs."
+                f"for {self.dim} inputs: build a prior with the source tasks' number of inputs."
             )
         transform = frozen_input_transform(input_transform, datasets)
         if chosen.tolerance is None and datasets[0].X.dtype == torch.float32:
@@ -312,7 +312,7 @@ class PretrainedPrior(TransferPrior):
         tasks = PaddedTasks.from_datasets(datasets, transform).double()
         outcomes = tasks.Y[tasks.mask]
         tasks = tasks.standardize(*outcome_scales(tasks, outcome_scale))
-        if self._preset is not None:  # the user's own modules may take any inputs
+        if self._preset is not None:  # the user's own modules may accept inputs of any range
             warn_outside_unit_cube(tasks.X, "the source tasks")
         if outcome_scale == "raw":
             _warn_of_raw_outcomes(outcomes)
@@ -350,7 +350,7 @@ class PretrainedPrior(TransferPrior):
 
     @property
     def num_points(self) -> int:
-        """The number of evaluations of all source tasks."""
+        """The total number of evaluations in the source tasks."""
         return int(self.counts[1])
 
     @property
@@ -393,8 +393,8 @@ class PretrainedPrior(TransferPrior):
             fit: Whether a fit may change the parameters of the copy.
 
         Returns:
-            The copy. Each model of a batch has its own parameters. Exception: if ``fit`` is false
-            and the user gave mean and kernel, all models of the batch share mean and kernel.
+            The copy. Each model of a batch has its own parameters. Only if ``fit`` is false and the
+            prior has the user's own mean and kernel, all models share this mean and this kernel.
         """
         parts = self._thawed(fit)
         if batch_shape:
@@ -500,7 +500,7 @@ class PretrainedPrior(TransferPrior):
 
 
 def _warn_of_raw_outcomes(outcomes: Tensor) -> None:
-    """Warns if mean or standard deviation of raw outcomes is far from zero or one."""
+    """Warns if the mean of raw outcomes is far from zero, or their standard deviation from one."""
     mean, spread = float(outcomes.mean()), float(outcomes.std(correction=0))
     if abs(mean) > _FAR or not 1 / _FAR < spread < _FAR:
         warn_of_data(

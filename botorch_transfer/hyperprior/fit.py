@@ -1,9 +1,9 @@
 """Pre-training of a hyperprior: a GP for each domain, then MPHD's network.
 
 A domain is a search space with its source tasks. Step 1 estimates one GP for each domain. All tasks
-of a domain are assumed to be draws of this GP, which has a constant mean. The hyperparameters of
-the GP are estimated by maximum likelihood (Section 4 of [Fan2022hyperboplus]_). A large task is
-reduced to points that are evenly spaced in the order of their outcomes.
+of a domain are assumed to be draws of one GP with a constant mean. The hyperparameters of the GP
+are estimated by maximum likelihood (Section 4 of [Fan2022hyperboplus]_). A large task is reduced to
+points that are evenly spaced in the order of their outcomes.
 
 Each domain's outcomes are scaled to mean zero and variance one before the fit, and the estimates
 are scaled back afterwards. The scaling does not change the optimum, but the optimizer needs
@@ -12,13 +12,14 @@ outcomes of order one.
 Step 2 of MPHD [Fan2024mphd]_ trains a network that maps the context of an input (a vector that
 describes the input) to the Gamma distribution of the input's lengthscale. Training minimizes
 ``-Σ_j log Gamma(ℓ_j | network(s_j))`` for the lengthscales ``ℓ_j`` of step 1 and their contexts
-``s_j``. This sum alone is unbounded: the distribution for a context with a single lengthscale could
+``s_j``. This sum alone has no minimum: the distribution for a context with one lengthscale would
 become arbitrarily narrow. Two priors, which are not in the paper, prevent this. A standard normal
 prior on the weights shrinks all distributions towards a common distribution. A log-normal prior on
 each Gamma's shape parameter keeps the distribution broad if a few estimates are close by chance.
 
-The module also defines containers of estimated and of sampled hyperparameters, evaluates the
-likelihood of samples, and fits Gamma and Normal distributions to estimates.
+The module also defines containers of estimated and of sampled hyperparameters. It evaluates a
+task's likelihood for each sample of hyperparameters, and fits Gamma and Normal distributions to
+estimates.
 """
 
 from __future__ import annotations
@@ -192,9 +193,9 @@ class DomainFitOptions(MAPOptions):
         max_bytes: The maximum memory of the fit of one domain. If the fit needs more memory, an
             error is raised.
         n_jobs: The number of domains that joblib fits in parallel. ``None`` follows
-            ``joblib.parallel_config``, for instance to fit them on a dask cluster.
+            ``joblib.parallel_config``, for instance to fit domains on a dask cluster.
         progress: ``True`` for a progress bar over the domains, ``False`` for none. By default a fit
-            of more than three seconds has a bar on a terminal, and logs its expected duration.
+            of more than three seconds logs its expected duration, and shows a bar on a terminal.
 
     Raises:
         ValueError: If a number is out of range.
@@ -235,8 +236,8 @@ def fit_domains(
         estimate is the mean of the known noise variances.
 
     Raises:
-        InputDataError: If two domains have the same name, or if a domain is too large for the
-            memory or has constant outcomes.
+        InputDataError: If two domains have the same name, if a domain needs more memory than
+            ``max_bytes``, or if the outcomes of a domain are constant.
 
     Example:
         >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -279,8 +280,8 @@ def _prepare(
     """Pads the tasks of a domain, scales their outcomes, and computes typical moments.
 
     Returns:
-        The padded tasks with scaled outcomes; the mean over tasks of the mean outcome; and the root
-        mean square over tasks of the outcomes' standard deviation. Both moments are in the user's
+        The padded tasks with scaled outcomes; the mean of the tasks' mean outcomes; and the root
+        mean square of the tasks' standard deviations of outcomes. Both moments are in the user's
         units.
     """
     sizes = [len(data.X) for data in domain.datasets]
@@ -383,7 +384,7 @@ def fit_gamma(sample: Tensor, name: str = "hyperparameter") -> Tensor:
     if float(mean * (-values.log().mean()).exp()) - 1 < 0.5 / MAX_SHAPE:
         _warn_of_agreement(values, name, "Gamma")
         return torch.tensor([BROAD_SHAPE, BROAD_SHAPE / mean]).to(sample)
-    # Divided by the mean, because SciPy's search starts well for values of order one.
+    # Values are divided by their mean, because SciPy's search starts well for values of order one.
     shape, _, scale = gamma.fit((values / mean).numpy(), floc=0)
     return torch.tensor([shape, 1 / (scale * mean)], dtype=torch.double).to(sample)
 
@@ -424,9 +425,9 @@ class ContextNetwork(Module):
     r"""A small network that maps features of an input to a Gamma prior of its lengthscale.
 
     It is the network of MPHD [Fan2024mphd]_. The context of an input is a vector of features that
-    describe the input. Contexts are standardized by the training contexts and clipped to their
-    range, so that the network does not extrapolate. The outputs are the logarithms of the Gamma's
-    shape and mean, relative to ``base``. If the outputs are zero, the result is the Gamma
+    describe the input. Contexts are clipped to the range of the training contexts, so that the
+    network does not extrapolate, and then standardized. The outputs are the logarithms of the
+    Gamma's shape and mean, relative to ``base``. If the outputs are zero, the result is the Gamma
     distribution ``base``.
 
     Args:
@@ -504,7 +505,7 @@ class ContextNetwork(Module):
         """
         shape, rate = (part.detach() for part in self(context.to(self.contexts)))
         if len(shape) == 1:
-            # BoTorch can draw starts in the shape of the hyperparameter only from a univariate
+            # BoTorch draws starting values in the hyperparameter's shape only from a univariate
             # prior.
             shape, rate = shape.squeeze(0), rate.squeeze(0)
         return GammaPrior(shape, rate)
@@ -522,8 +523,8 @@ class NetworkOptions:
         weight_penalty: The factor of half the sum of squared weights in the objective.
         shape_spread: The prior standard deviation of the log of each Gamma's shape parameter. The
             prior mean is the log shape of one Gamma distribution that is fitted to all
-            lengthscales. ``shape_spread`` has no effect if ``bounded_head``. The paper's objective,
-            which overfits few domains, is ``weight_penalty=0, shape_spread=math.inf``.
+            lengthscales. ``shape_spread`` has no effect if ``bounded_head``. The paper's objective
+            is ``weight_penalty=0, shape_spread=math.inf``; it overfits if there are few domains.
         seed: The seed of the initial weights.
 
     Raises:

@@ -63,7 +63,7 @@ HyperpriorOrData = PriorOrData | Sequence[Domain]
 #: Lower bound of the noise variance in a fit, relative to the signal variance.
 LEAST_NOISE = 1e-6
 
-#: This value and its inverse are the bounds of hyperparameters that the hyperprior determines.
+#: Lower bound of hyperparameters that the hyperprior determines; the upper bound is ``1 / _TINY``.
 _TINY = 1e-18
 
 _WIDE = GPHyperparameters(*[Hyperparameter(None, 1.0, lower=_TINY, upper=1 / _TINY)] * 3)
@@ -76,7 +76,7 @@ def learned_hyperparameter(prior: Prior, least: float = 0.0) -> Hyperparameter:
 
     Args:
         prior: A univariate Gamma or uniform hyperprior.
-        least: The minimum of the starting value and of the bounds.
+        least: The minimum. A smaller starting value or bound is replaced by ``least``.
 
     Returns:
         The hyperprior, the starting value (the hyperprior's mean) and the bounds.
@@ -98,7 +98,7 @@ def hyperprior_mean(hyperprior: Hyperprior, batch_shape: torch.Size) -> Constant
     """Builds a constant mean module that starts at the mean of its hyperprior.
 
     Args:
-        hyperprior: The hyperprior; its dtype and device become the module's.
+        hyperprior: The hyperprior, which also determines the dtype and the device of the module.
         batch_shape: The batch shape of the model.
 
     Returns:
@@ -118,9 +118,10 @@ def hyperprior_kernel(
     """Builds a scaled ARD kernel whose hyperparameters start at the means of their hyperpriors.
 
     Args:
-        hyperprior: The hyperprior; its dtype and device become the module's.
+        hyperprior: The hyperprior, which also determines the dtype and the device of the kernel.
         dim: The number of inputs ``d``.
-        context: A ``d x s`` tensor that describes the inputs.
+        context: A ``d x s`` tensor that describes the inputs, or ``None``: see
+            :meth:`Hyperprior.lengthscale_prior`.
         batch_shape: The batch shape of the model.
 
     Returns:
@@ -144,19 +145,19 @@ def hyperprior_kernel(
 class HyperpriorGP(ModularTransferGP):
     r"""A GP with hyperpriors that were learned from other search spaces.
 
-    It is an ordinary exact GP with a constant mean and a scaled Matérn kernel with a lengthscale
-    for each input. It depends on the source domains only through the hyperpriors: a Normal for the
-    mean, and Gammas for the other hyperparameters. The hyperpriors are registered in the usual way
-    of GPyTorch, so that ``fit_gpytorch_mll`` finds the MAP of [Fan2024mphd]_ (Eq. 6). The MAP uses
-    the density of a hyperparameter's logarithm, see
+    The model is an ordinary exact GP with a constant mean and a scaled Matérn kernel with a
+    lengthscale for each input. It depends on the source domains only through the hyperpriors: a
+    Normal for the mean, and Gammas for the other hyperparameters. The hyperpriors are registered in
+    the usual way of GPyTorch, so that ``fit_gpytorch_mll`` finds the MAP estimate of [Fan2024mphd]_
+    (Eq. 6). The MAP estimate uses the density of a hyperparameter's logarithm, see
     :class:`~botorch_transfer.gp.hyperpriors.LogDensityGammaPrior`. A hyperparameter that the data
     do not determine thus stays at its hyperprior's mean. Use the model if the target has a new
     search space, which may even have a new number of inputs.
 
     Args:
         prior: The :class:`Hyperprior`, or data to learn it from: a sequence of :class:`Domain`, or
-            source tasks of a single domain. Pre-training is cached: equal data are not pre-trained
-            again.
+            source tasks of a single domain. Pre-training is cached, so equal data need no second
+            pre-training.
         likelihood: A likelihood; by default Gaussian with the hyperprior's noise.
         covar_module: A kernel to use instead of the hyperprior's kernel.
         outcome_transform: The default standardizes by the target's outcomes, or by typical source
@@ -255,8 +256,8 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
         train_X: An ``n x d`` tensor of target inputs; ``n`` may be zero.
         train_Y: An ``n x 1`` tensor of target outcomes, to be maximized.
         prior: The :class:`Hyperprior`, or data to learn it from: a sequence of :class:`Domain`, or
-            source tasks of a single domain. Pre-training is cached: equal data are not pre-trained
-            again.
+            source tasks of a single domain. Pre-training is cached, so equal data need no second
+            pre-training.
         train_Yvar: An ``n x 1`` tensor of known noise variances. If omitted, the noise variance is
             drawn from the hyperprior.
         likelihood: Must be omitted, because the noise is drawn from the hyperprior.
@@ -333,7 +334,7 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
             raise ValueError("num_samples= and num_members= must be positive.")
         hyperprior = resolve_prior(Hyperprior, prior, input_transform, outcome_transform)
         dim = train_X.shape[-1] - (task_feature is not None)
-        # Drawn in the hyperprior's precision, so that the draws do not depend on the data's
+        # Samples are drawn in the hyperprior's precision, so that they do not depend on the data's
         # precision.
         draws = hyperprior.sample(num_samples, dim, context, seed).to(train_X)
         hyperprior = hyperprior.to(train_X)
@@ -491,7 +492,7 @@ def _for_members(values: Tensor, members: torch.Size) -> Tensor:
 
 
 def _with_lower_bounds(draws: HyperparameterDraws) -> HyperparameterDraws:
-    """Raises sampled hyperparameters to lower bounds, so that covariances can be factorized."""
+    """Clips sampled hyperparameters at lower bounds, so that covariances can be factorized."""
     outputscale = draws.outputscale.clamp_min(10 * _TINY / _LEAST_DRAWN_NOISE)
     noise = torch.maximum(draws.noise, _LEAST_DRAWN_NOISE * outputscale)
     lengthscale = draws.lengthscale.clamp_min(1e-6)
@@ -523,8 +524,8 @@ def systematic_resample(log_weights: Tensor, num: int, seed: int) -> Tensor:
         seed: The seed of the random offset.
 
     Returns:
-        A ``num`` tensor of indices, ascending. An index with the weight ``w`` occurs ``num * w``
-        times, rounded up or down.
+        A ``num`` tensor of indices, ascending. An index with the normalized weight ``w`` occurs
+        ``num * w`` times, rounded up or down.
 
     Example:
         >>> systematic_resample(torch.tensor([0.75, 0.25]).log(), num=4, seed=0)

@@ -1,6 +1,6 @@
 """HyperBO+ and MPHD: a distribution over GP hyperparameters, learned from other search spaces.
 
-It is the prior of :class:`~botorch_transfer.models.HyperpriorGP` and
+This distribution is the prior of :class:`~botorch_transfer.models.HyperpriorGP` and
 :class:`~botorch_transfer.models.FullyBayesianHyperpriorGP`. The pre-training, including MPHD's
 network, is in ``hyperprior.fit``. :func:`hierarchical_negative_log_likelihood` evaluates how well a
 hyperprior predicts whole tasks.
@@ -61,20 +61,21 @@ _ESTIMATES = "estimates_"
 class Hyperprior(TransferPrior):
     r"""A distribution over the hyperparameters of a GP: the prior of MPHD and HyperBO+.
 
-    Use it to transfer between different search spaces; no other prior of this package supports
-    this. It learns typical lengthscales, signal variances and noise variances. The tasks of a
-    domain (a search space) are assumed to be draws of one GP, with a constant mean and a stationary
-    kernel with a lengthscale for each input. Step 1 estimates these hyperparameters for each
-    domain. Step 2 fits distributions to the estimates: a Normal to the constant means, and Gammas
-    to the other hyperparameters. Use half a dozen domains or more. Neither the hyperprior nor its
-    saved file contains source observations.
+    Use a hyperprior to transfer between different search spaces; no other prior of this package
+    supports this. It learns typical lengthscales, signal variances and noise variances. The tasks
+    of a domain (a search space) are assumed to be draws of one GP, with a constant mean and a
+    stationary kernel with a lengthscale for each input. Step 1 estimates the hyperparameters of
+    this GP for each domain. Step 2 fits distributions to the estimates: a Normal to the constant
+    means, and Gammas to the other hyperparameters. Use half a dozen domains or more. Neither the
+    hyperprior nor its saved file contains source observations.
 
     Build a hyperprior by :meth:`fit` or :meth:`specified`, not by the constructor.
 
     Args:
-        kind: ``"mphd"``: a network maps each input's context to the Gamma distribution of its
-            lengthscale; ``"universal"``: one Gamma for all lengthscales (HyperBO+);
-            ``"empirical"``: the set of estimates itself, without distributions (\*HyperBO+).
+        kind: ``"mphd"``: a network maps an input's context (a vector that describes the input) to
+            the Gamma distribution of the input's lengthscale; ``"universal"``: one Gamma for all
+            lengthscales (HyperBO+); ``"empirical"``: the set of estimates itself, without
+            distributions (\*HyperBO+).
         kernel: The stationary kernel's name.
         priors: The hyperpriors of ``"constant"``, ``"outputscale"``, ``"noise"`` and, without a
             network, ``"lengthscale"``. Their parameters are copied.
@@ -148,15 +149,15 @@ class Hyperprior(TransferPrior):
 
         Args:
             domains: The domains, each with its source tasks.
-            kind: ``"mphd"``: a network maps each input's context (a vector that describes the
-                input) to the Gamma distribution of its lengthscale; ``"universal"``: one Gamma for
+            kind: ``"mphd"``: a network maps an input's context (a vector that describes the input)
+                to the Gamma distribution of the input's lengthscale; ``"universal"``: one Gamma for
                 all lengthscales (HyperBO+); ``"empirical"``: the set of estimates itself, without
                 distributions (\*HyperBO+).
             kernel: ``"rbf"``, ``"matern12"``, ``"matern32"`` or ``"matern52"``; by default the
                 kernel of the paper: Matérn 5/2 for MPHD and Matérn 3/2 for the other methods.
-            outcome_scale: Whether to standardize the outcomes of each task by itself
-                (``"per_task"``), as needed for domains with different units, or not at all
-                (``"raw"``), as in the papers.
+            outcome_scale: ``"per_task"`` standardizes the outcomes of each task by itself, as
+                needed for domains with different units. ``"raw"`` does not change the outcomes, as
+                in the papers.
             network: The options of MPHD's network; other kinds have no network.
             **options: The fields of :class:`~.pretraining.DomainFitOptions`, for step 1.
 
@@ -222,8 +223,8 @@ class Hyperprior(TransferPrior):
             The hyperprior, for any number of inputs.
 
         Raises:
-            ValueError: If a distribution is not supported, if a positive hyperparameter could be
-                negative, if the constant could only be positive, or if ``kernel`` or
+            ValueError: If a distribution is not supported, if a lengthscale or variance could be
+                zero or negative, if the constant could only be positive, or if ``kernel`` or
                 ``outcome_scale`` is unknown.
 
         Example:
@@ -243,7 +244,8 @@ class Hyperprior(TransferPrior):
                 )
         if describe_prior(constant)[0] == "gamma":
             raise ValueError(
-                "The constant mean needs a prior of real numbers: give a Normal or uniform prior."
+                "The hyperprior of the constant mean must allow negative values: give a "
+                "NormalPrior or a UniformPrior."
             )
         priors = {"constant": constant, **positive}
         return cls("universal", kernel, priors, outcome_scale=outcome_scale)
@@ -264,7 +266,10 @@ class Hyperprior(TransferPrior):
 
     @property
     def estimates(self) -> DomainEstimates | None:
-        """GP hyperparameters that were estimated for each domain; ``None`` if there are none."""
+        """GP hyperparameters that were estimated for each domain.
+
+        ``None`` if the hyperprior was not learned from domains.
+        """
         if not self.task_names:
             return None
         buffers = dict(self.named_buffers(recurse=False))
@@ -275,8 +280,8 @@ class Hyperprior(TransferPrior):
     def priors(self) -> dict[str, Prior]:
         """GPyTorch priors by name: ``"constant"``, ``"outputscale"``, ``"noise"``.
 
-        If the hyperprior has no network, the prior of each ``"lengthscale"`` is included. Each
-        access builds new priors.
+        Without a network, the result also contains ``"lengthscale"``, the prior of each
+        lengthscale. Each access builds new priors.
         """
         parts = {name: getattr(self, f"{name}_parameters") for name in self.families}
         return {name: make_prior(self.families[name], part) for name, part in parts.items()}
@@ -286,16 +291,16 @@ class Hyperprior(TransferPrior):
 
         Args:
             dim: The target's number of inputs ``d``.
-            context: A ``d x s`` tensor that describes the inputs; by default ``d`` continuous
-                inputs. Only a hyperprior of kind ``"mphd"`` uses the context.
+            context: A ``d x s`` tensor that describes the inputs. By default, all inputs count as
+                continuous. Only a hyperprior of kind ``"mphd"`` uses the context.
 
         Returns:
             A new GPyTorch prior. For kind ``"mphd"``, it is a joint prior of ``d`` independent
             lengthscales, otherwise a univariate prior of each lengthscale.
 
         Raises:
-            InputDataError: If the context has the wrong shape, or if MPHD needs a context but none
-                is given.
+            InputDataError: If the context has the wrong shape; or if ``context`` is omitted, but
+                the network was trained on the domains' own contexts.
         """
         network = self.network
         if context is not None:
@@ -391,8 +396,9 @@ class Hyperprior(TransferPrior):
             given: The model's own ``input_transform``, which takes precedence.
 
         Returns:
-            ``given``, if it is not ``None``. Otherwise a copy of the domains' common transform;
-            ``None`` if the domains have no common transform, or if it does not fit ``dim`` inputs.
+            ``given``, if it is not ``None``. Otherwise a copy of the domains' common transform. The
+            result is ``None`` if the domains have no common transform, or if the common transform
+            does not fit ``dim`` inputs.
 
         Raises:
             ValueError: If ``given`` is not frozen.
@@ -448,7 +454,8 @@ def hierarchical_negative_log_likelihood(
         tasks: The tasks, each a ``SupervisedDataset`` or tensors ``X`` (``n x d``, in the unit
             cube), ``Y`` (``n x 1``) and optionally ``Yvar``. The outcomes must be standardized,
             unless the hyperprior's ``outcome_scale`` is ``"raw"``.
-        context: A ``d x s`` tensor that describes the inputs.
+        context: A ``d x s`` tensor that describes the inputs, as in
+            :meth:`Hyperprior.lengthscale_prior`.
         num_samples: The number of hyperparameter samples ``θ_q``, which are the same for all tasks.
         seed: The seed of the draws.
 

@@ -8,11 +8,11 @@ A joint GP describes source tasks and target by one kernel ``k``. With the sourc
     m_t(x)     = k(x, X_s) K⁻¹ y_s
     k_t(x, x') = k(x, x') - k(x, X_s) K⁻¹ k(X_s, x')
 
-are the mean and the kernel of the target. The joint log likelihood is the sum
-``log p(y_t, y_s) = log p(y_t | y_s) + log p(y_s)``. If target points are added, the Cholesky factor
-of the joint covariance gets more rows, and the rows of the source points do not change. If the
-source tasks are independent of each other (weighted sources, ScaML's kernel), ``K`` and its factor
-are block diagonal.
+are the mean and the kernel of the target. With the target's outcomes ``y_t``, the joint log
+likelihood is the sum ``log p(y_t, y_s) = log p(y_t | y_s) + log p(y_s)``. If target points are
+added, the Cholesky factor of the joint covariance gets more rows, and the rows of the source points
+do not change. If the source tasks are independent of each other (WSGP, ScaML-GP), ``K`` and its
+Cholesky factor are block diagonal.
 
 A fit evaluates the likelihood of all tasks for all starts at once, with automatic differentiation.
 Stationary kernels and the last factorization have closed-form gradients
@@ -98,7 +98,7 @@ class SourcePoints(NamedState):
         self.task_names = tuple(names)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SourcePoints:
-        # The tensors never change, so copies of a model, such as fantasy models, share them.
+        # Copies of a model, such as fantasy models, can share the tensors, which never change.
         return shallow_copy(self)
 
     @property
@@ -110,10 +110,10 @@ class SourcePoints(NamedState):
         """Splits the source points into groups, each with its own Cholesky factor.
 
         Args:
-            one_a_task: Whether each task is a group of its own; otherwise all tasks form one group.
+            one_a_task: Whether each task is a group of its own; if false, all tasks form one group.
 
         Returns:
-            For each group, its points and the slice of its rows in ``X``.
+            For each group, a pair: the group's points, and the slice of their rows in ``X``.
         """
         if not one_a_task:
             return [(self.every, slice(0, len(self.X)))]
@@ -127,7 +127,7 @@ class SourceNoise(MultitaskHomoskedasticNoise):
     ``noise`` contains the inferred noise variances, one for each task without known noise.
 
     Args:
-        known: A flag for each task: whether the task's noise variances are known.
+        known: One boolean for each task: whether the task's noise variances are known.
         own: Hyperprior, starting value and bounds of an inferred noise variance.
         batch_shape: The batch shape of the model.
     """
@@ -156,7 +156,7 @@ class SourceNoise(MultitaskHomoskedasticNoise):
         return points.Yvar + self.noise @ points.every.one_hot(len(self.known))[:, inferred].mT
 
     def __getitem__(self, index: Any) -> Self:
-        """Indexes the batch dimensions."""
+        """Returns the noise of the models that ``index`` selects from a batch."""
         return select_batch(self, index)
 
 
@@ -165,7 +165,7 @@ class SourceFactor:
     """Cholesky factors of the covariance ``K`` of the source data, and results computed from them.
 
     Args:
-        roots: The Cholesky factor of each independent group of source points, a
+        roots: The Cholesky factor of each independent group ``g`` of source points, a
             ``batch_shape x N_g x N_g`` tensor in double precision.
         alpha: The product ``K⁻¹ y_s`` with the outcomes, a ``batch_shape x N_s`` tensor.
         log_likelihood: The log likelihood ``log p(y_s)`` of the outcomes, a ``batch_shape`` tensor.
@@ -180,9 +180,9 @@ class SourceConditional(Conditioned, GPyTorchModule):
     """The target task of a joint GP, conditioned on the data of the source tasks.
 
     In evaluation mode, the Cholesky factor of the source covariance is cached without its autograd
-    graph. Copies share the cache. The factor is computed again if a hyperparameter or the data
-    change. In training mode, the covariance is factorized at each use, with its graph, except
-    inside :meth:`sharing`.
+    graph. Copies of this object share the cache. The factor is computed again if a hyperparameter
+    or the data change. In training mode, the factor is computed for each use, with its autograd
+    graph. Inside :meth:`sharing`, it is computed only once.
 
     Args:
         kernel: The kernel over inputs and tasks.
@@ -213,7 +213,7 @@ class SourceConditional(Conditioned, GPyTorchModule):
         self._whitened = Cache()
 
     def __getitem__(self, index: Any) -> SourceConditional:
-        """Indexes the batch dimensions."""
+        """Returns the target tasks of the joint GPs that ``index`` selects from a batch."""
         return SourceConditional(self.kernel[index], self.points, self.noise[index])
 
     @property
@@ -223,7 +223,7 @@ class SourceConditional(Conditioned, GPyTorchModule):
 
     @property
     def groups(self) -> list[tuple[TaskPoints, slice]]:
-        """Groups of source points that are independent of each other, with their rows in ``X``."""
+        """Independent groups of source points, and the slice of each group's rows in ``X``."""
         return self.points.groups(self.kernel.sources_are_independent)
 
     @property
@@ -234,6 +234,9 @@ class SourceConditional(Conditioned, GPyTorchModule):
         """Factorizes the covariance of the source data, or returns the cached factor.
 
         Inside :meth:`sharing`, the covariance is factorized at most once.
+
+        Returns:
+            The Cholesky factor and the results computed from it.
 
         Raises:
             InputDataError: If the covariance is not positive definite; the message names the tasks.
@@ -246,7 +249,8 @@ class SourceConditional(Conditioned, GPyTorchModule):
         return cast(SourceFactor, shared["factor"])
 
     def _cached_factor(self) -> SourceFactor:
-        # The cache compares values, because GPyTorch does not change version counters.
+        # The cache compares the hyperparameters' values, because GPyTorch does not change their
+        # version counters.
         modules = self.kernel, self.noise
         tensors = [t for module in modules for t in (*module.parameters(), *module.buffers())]
         hyperparameters = torch.cat([tensor.detach().flatten() for tensor in tensors])
@@ -256,7 +260,7 @@ class SourceConditional(Conditioned, GPyTorchModule):
         variances = self.noise.variances(self.points)
         roots, alphas, log_likelihood = [], [], []
         for points, rows in self.groups:
-            # In double precision for any data, because the noise may be tiny.
+            # The noise may be tiny, so double precision is necessary for data of any dtype.
             covariance = self.kernel.covariance(points, points).double()
             covariance = covariance + variances[..., rows].double().diag_embed()
             names = [self.points.task_names[task] for task in points.tasks]
@@ -333,8 +337,8 @@ class SourceConditional(Conditioned, GPyTorchModule):
 
         Args:
             x1: A ``batch_shape x n1 x d`` tensor of inputs.
-            x2: A ``batch_shape x n2 x d`` tensor of inputs, often the target's training inputs;
-                ``x1`` if omitted. In evaluation mode, ``whiten(x2)`` is cached.
+            x2: A ``batch_shape x n2 x d`` tensor of inputs; ``x1`` if omitted. In evaluation mode,
+                ``whiten(x2)`` is cached, because ``x2`` is often the target's training inputs.
             whitened2: The result of ``whiten(x2)``; computed if omitted.
 
         Returns:
@@ -362,7 +366,7 @@ class SourceConditionalKernel(PriorKernel):
         self.conditional = conditional
 
     def __getitem__(self, index: Any) -> SourceConditionalKernel:
-        """Indexes the batch dimensions."""
+        """Returns the kernel for the target models that ``index`` selects from a batch."""
         if len(self.batch_shape) == 0:
             return self
         return SourceConditionalKernel(self.conditional[index])
@@ -389,9 +393,9 @@ class SourceConditionalKernel(PriorKernel):
     def draw(
         self, sample_shape: torch.Size, batch_shape: torch.Size, num_features: int, **kwargs: Any
     ) -> JointPath:
-        """Draws functions with this covariance and mean zero, see :class:`.PriorKernel`.
+        """Draws functions with mean zero and this kernel, see :meth:`.PriorKernel.draw`.
 
-        Keyword arguments such as ``map_generator`` are passed to :class:`JointPath`.
+        Keyword arguments such as ``map_generator=`` are passed to :class:`JointPath`.
         """
         number = len(self.conditional.kernel.data_kernels)
         share = max(num_features // number // 2 * 2, MIN_FEATURES)
@@ -426,17 +430,19 @@ class SourceConditionalMean(Mean):
 
 
 class JointPath(ModelPath):
-    r"""Functions drawn for the target task of a joint GP, given the source data, minus their mean.
+    r"""Functions drawn for the target task of a joint GP, given the source data, with mean zero.
 
     A function of all tasks is drawn by random features ``φ_ν`` of each kernel over inputs:
     ``f(x, i) = Σ_ν φ_ν(x)ᵀ θ_ν [F_ν]_i`` for task ``i``, where ``F_ν`` are the task factors of
-    ``joint.kernels``. Matheron's rule then conditions the function on the source data.
+    ``joint.kernels``. Matheron's rule then conditions the function on the source data. The result
+    does not include the target's mean given the source data.
 
     Args:
         conditional: The target task of the joint GP, conditioned on the source data.
         sample_shape: The sample shape.
         num_features: The number of random features of each kernel over inputs.
-        map_generator: Builds a kernel's feature map, like BoTorch's ``gen_kernel_features``.
+        map_generator: Function that builds a kernel's feature map, with the arguments of BoTorch's
+            ``gen_kernel_features``.
     """
 
     loadings: Tensor
@@ -503,7 +509,7 @@ class JointPath(ModelPath):
         return (values + update).squeeze(-1)
 
 
-#: Typical number of evaluations of the objective from each start of a fit.
+#: Typical number of evaluations of the objective for each start of a fit.
 TYPICAL_EVALUATIONS = 100
 
 
@@ -533,7 +539,7 @@ class JointObjective(ClosedFormObjective):
         )
         self._points = TaskPoints(self._X[0], tuple(range(kernel.num_tasks)), sizes)
         self._one_hot = self._points.one_hot(kernel.num_tasks)
-        # One row for each inferred noise variance: 1 at the points with this noise variance.
+        # Row i is one at the points with inferred noise variance i, and zero at all other points.
         is_known = *model.conditional.noise.known, "noise" not in self._sizes
         inferred = [task for task, known in enumerate(is_known) if not known]
         self._noise_of = self._one_hot[:, inferred].mT
@@ -545,7 +551,7 @@ class JointObjective(ClosedFormObjective):
 
     @classmethod
     def parts(cls, model: Any) -> dict[str, Part]:
-        """Returns the hyperparameters of kernels over inputs, noise and task covariances."""
+        """Returns the hyperparameters of the kernels, the noise and the task covariances."""
         kernel = model.conditional.kernel
         parts: dict[str, Part] = {}
         for index, each in enumerate(kernel.data_kernels):
@@ -599,8 +605,8 @@ class JointObjective(ClosedFormObjective):
         """Evaluates the negative log likelihood of all tasks, if source tasks are independent.
 
         Args:
-            part: Function of a task's index and a tensor of rows. It returns the contribution of
-                this task's kernel to the covariance matrix of these rows.
+            part: Function of a task's index and a tensor of row indices. The function returns the
+                contribution of the task's kernel to the covariance matrix of these rows.
             Y: A ``P x N`` tensor of outcomes.
             noise: A ``P x N`` tensor of noise variances.
 

@@ -1,4 +1,4 @@
-r"""Kernels over inputs and tasks: sums of data kernels, each shared by some tasks.
+r"""Kernels over inputs and tasks: sums of kernels over inputs, each shared by some tasks.
 
 The linear model of coregionalization describes source and target tasks by one GP. The covariance
 between input ``x`` of task ``i`` and input ``x'`` of task ``j`` is
@@ -12,8 +12,8 @@ free task covariances (MTGP, MTKGP), a hierarchy of tasks (HGP), and independent
 weighted in the target (WSGP, ScaML).
 
 A *data kernel* ``k_ν`` is a kernel over the inputs only. A task *shares* the data kernel ``k_ν`` if
-the task's row of ``F_ν`` is not zero. The flags ``support`` list which tasks share which data
-kernels.
+the task's row of ``F_ν`` is not zero. The property ``support`` has one boolean for each pair of a
+data kernel and a task: whether the task shares the kernel.
 
 .. [Tighineanu2022hierarchical]
     P. Tighineanu, K. Skubch, P. Baireuther, A. Reiss, F. Berkenkamp and J. Vinogradska. Transfer
@@ -42,7 +42,7 @@ from botorch_transfer.gp.expansion import evaluate
 
 
 def rows_of_tasks(sizes: Sequence[int]) -> list[slice]:
-    """Returns the slice of each task's rows in a tensor with the rows of one task after another."""
+    """Returns the slice of each task's rows in a tensor whose rows are sorted by task."""
     return [slice(end - size, end) for end, size in zip(accumulate(sizes), sizes, strict=True)]
 
 
@@ -61,11 +61,11 @@ class TaskPoints:
     sizes: tuple[int, ...]
 
     def rows(self, support: Sequence[bool]) -> slice:
-        """Returns the slice of rows from the first to the last point of the flagged tasks.
+        """Returns the slice of rows from the first to the last point of selected tasks.
 
         Args:
-            support: A flag for each task of the joint GP. The slice may contain points of tasks
-                with a false flag.
+            support: One boolean for each task of the joint GP: whether the task is selected. The
+                slice may also contain points of tasks between the selected tasks.
         """
         rows = zip(self.tasks, rows_of_tasks(self.sizes), strict=True)
         inside = [own for task, own in rows if support[task]]
@@ -116,20 +116,21 @@ class CoregionalizationKernel(Kernel):
     def batch_shape(self) -> torch.Size:
         """The batch shape of the hyperparameters.
 
-        GPyTorch's property would visit all modules, which makes small fits slow.
+        This property replaces GPyTorch's property, which visits all modules and slows small fits.
         """
         return self._batch_shape
 
     @property
     @abstractmethod
     def support(self) -> list[list[bool]]:
-        """For each kernel over inputs, one flag per task: whether the task uses the kernel."""
+        """For each kernel over inputs, one boolean per task: whether the task uses the kernel."""
 
     @property
     def fitted_part(self) -> tuple[Module, str] | None:
-        """The fitted hyperparameter that determines the task factors: a module and property name.
+        """The fitted hyperparameter that determines the task factors.
 
-        ``None`` if the factors are constant.
+        A pair of the hyperparameter's module and the name of its property; ``None`` if the factors
+        are constant.
         """
         return None
 
@@ -138,7 +139,7 @@ class CoregionalizationKernel(Kernel):
         """Computes the factors ``F_ν`` of the task covariances ``W_ν = F_ν F_νᵀ``.
 
         Args:
-            *fitted: A value to use instead of the current value of the fitted hyperparameter, see
+            *fitted: Optionally, a value that replaces the current value of the hyperparameter
                 :attr:`fitted_part`.
 
         Returns:
@@ -149,7 +150,7 @@ class CoregionalizationKernel(Kernel):
         """Computes the coregionalization matrices ``W_ν``, one for each kernel over inputs.
 
         Args:
-            *fitted: A value to use instead of the current value of the fitted hyperparameter, see
+            *fitted: Optionally, a value that replaces the current value of the hyperparameter
                 :attr:`fitted_part`.
 
         Returns:
@@ -160,7 +161,7 @@ class CoregionalizationKernel(Kernel):
 
     @property
     def sources_are_independent(self) -> bool:
-        """Whether different source tasks are uncorrelated, because they share no kernel."""
+        """Whether all source tasks are uncorrelated, because no two of them share a kernel."""
         return all(sum(tasks[:-1]) <= 1 for tasks in self.support)
 
     def covariance(self, points1: TaskPoints, points2: TaskPoints) -> Tensor:
@@ -169,8 +170,8 @@ class CoregionalizationKernel(Kernel):
         Each kernel over inputs is evaluated only for the tasks that use this kernel.
 
         Args:
-            points1: The first ``batch_shape x n1`` points.
-            points2: The second ``batch_shape x n2`` points.
+            points1: Points with a ``batch_shape x n1 x d`` tensor of inputs.
+            points2: Points with a ``batch_shape x n2 x d`` tensor of inputs.
 
         Returns:
             A ``batch_shape x n1 x n2`` tensor.
@@ -185,7 +186,7 @@ class CoregionalizationKernel(Kernel):
             rows, columns = points1.rows(support), points2.rows(support)
             if rows.start == rows.stop or columns.start == columns.stop:
                 continue
-            # The same tensor is passed twice for the same points, so that zero distances are exact.
+            # For equal points, the same tensor is passed twice, so that zero distances are exact.
             x1 = points1.X[..., rows, :]
             x2 = x1 if points1 is points2 else points2.X[..., columns, :]
             weights = tasks1[rows] @ matrix @ tasks2[columns].mT
@@ -221,7 +222,7 @@ class CoregionalizationKernel(Kernel):
         return (x[..., -1:].round() == tasks).to(x)
 
     def __getitem__(self, index: Any) -> Self:
-        """Indexes the batch dimensions."""
+        """Returns the kernel for the models that ``index`` selects from a batch."""
         if len(self.batch_shape) == 0:
             return self
         kernels = [cast(Kernel, kernel)[index] for kernel in self.data_kernels]
@@ -244,7 +245,7 @@ class CoregionalizationKernel(Kernel):
         )
 
     def _with_kernels(self, kernels: Sequence[Kernel], change: Any) -> Self:
-        """Copies this kernel with new data kernels; applies ``change`` to all other parameters."""
+        """Returns a copy with new data kernels and with ``change`` applied to other parameters."""
         twin = deepcopy(self)
         twin.data_kernels = ModuleList(kernels)
         for name, parameter in self.named_parameters():
@@ -254,7 +255,8 @@ class CoregionalizationKernel(Kernel):
         return twin
 
 
-#: The ``ε`` of the initial matrix ``11ᵀ + εI``: the variance of a task that no other task shares.
+#: The ``ε`` of the initial matrix ``11ᵀ + εI``: the part of each task's variance that the task does
+#: not share with any other task.
 INDEPENDENCE = 0.1
 
 
@@ -298,7 +300,7 @@ class LinearCoregionalizationKernel(CoregionalizationKernel):
 
     @property
     def support(self) -> list[list[bool]]:
-        """For each kernel over inputs, one flag per task: every task uses every kernel."""
+        """For each kernel over inputs, one boolean per task: always ``True``."""
         return [[True] * self.num_tasks for _ in self.data_kernels]
 
     @property
@@ -312,7 +314,7 @@ class LinearCoregionalizationKernel(CoregionalizationKernel):
 
     @property
     def fitted_part(self) -> tuple[Module, str]:
-        """The fitted hyperparameter: this kernel and the name of its property ``factors``."""
+        """The fitted hyperparameter: the property ``factors`` of this kernel."""
         return self, "factors"
 
     def task_factors(self, *fitted: Tensor) -> Tensor:
@@ -323,9 +325,9 @@ class LinearCoregionalizationKernel(CoregionalizationKernel):
 def start_factor(num_tasks: int, rank: int | None = None) -> Tensor:
     """Returns the initial factor ``F`` of a task covariance ``F Fᵀ = 11ᵀ + εI``.
 
-    The factor of full rank is the symmetric root, so that fits treat all tasks alike. If
-    ``rank < T``, ``F Fᵀ`` is only an approximation. ``F`` then consists of the first columns of the
-    Cholesky factor.
+    If ``rank = T``, ``F`` is the symmetric square root, so that fits treat all tasks alike. If
+    ``rank < T``, ``F`` consists of the first columns of the Cholesky factor, and ``F Fᵀ`` is only
+    an approximation.
 
     Args:
         num_tasks: The number of tasks ``T``, target included.
@@ -351,11 +353,11 @@ def start_factor(num_tasks: int, rank: int | None = None) -> Tensor:
 
 
 class HierarchicalKernel(CoregionalizationKernel):
-    r"""Kernel of tasks in order: each task's function is the previous function plus a new function.
+    r"""Kernel of ordered tasks: each task adds a new function to the previous task's function.
 
     The kernel is ``Σ_{ν ≤ min(i, j)} k_ν(x, x')`` for tasks ``i`` and ``j``. This is the kernel of
-    HGP, where ``[W_ν]_ij = 1`` if ``i ≥ ν`` and ``j ≥ ν``, else ``0``. Its only hyperparameters are
-    the hyperparameters of the data kernels.
+    HGP, where ``[W_ν]_ij = 1`` if ``i ≥ ν`` and ``j ≥ ν``, else ``0``. Only the data kernels have
+    hyperparameters.
 
     Args:
         data_kernels: A kernel for each task, in the order of the tasks, target last.
@@ -374,7 +376,7 @@ class HierarchicalKernel(CoregionalizationKernel):
 
     @property
     def support(self) -> list[list[bool]]:
-        """For each kernel over inputs, one flag per task.
+        """For each kernel over inputs, one boolean per task: whether the task uses the kernel.
 
         Task ``i`` uses the kernels of task ``i`` and of all earlier tasks.
         """
@@ -388,7 +390,7 @@ class HierarchicalKernel(CoregionalizationKernel):
 
 
 class IndependentSourcesKernel(CoregionalizationKernel):
-    """Base class of kernels with independent source tasks, each correlated with the target only.
+    """Base class of kernels with independent source tasks, which correlate only with the target.
 
     Args:
         data_kernels: A kernel for each task, target last.
@@ -406,9 +408,9 @@ class IndependentSourcesKernel(CoregionalizationKernel):
 
     @property
     def support(self) -> list[list[bool]]:
-        """For each kernel over inputs, one flag per task.
+        """For each kernel over inputs, one boolean per task: whether the task uses the kernel.
 
-        A source task uses its own kernel. The target uses all kernels.
+        A source task uses only its own kernel. The target uses all kernels.
         """
         target = self.num_tasks - 1
         tasks = range(self.num_tasks)
@@ -416,20 +418,21 @@ class IndependentSourcesKernel(CoregionalizationKernel):
 
     @property
     def fitted_part(self) -> tuple[Module, str]:
-        """The fitted hyperparameter: the module of the source weights and its property name."""
+        """The fitted hyperparameter: the property ``weights`` of the module ``task_weights``."""
         return self.task_weights, "weights"
 
     def _factors(self, own: Tensor, targets: Tensor) -> Tensor:
-        """Builds the task factors ``F_ν`` of all kernels from their rows that are not zero.
+        """Builds the task factors ``F_ν`` of all kernels from the nonzero rows of the factors.
 
         Args:
             own: A ``batch_shape x M x R`` tensor: the row of source task ``m`` in the factor
-                ``F_m``.
-            targets: A ``batch_shape x M x R`` tensor: the row of the target in the factor ``F_m``.
+                ``F_m``, for each ``m``.
+            targets: A ``batch_shape x M x R`` tensor: the target's row in the factor ``F_m``, for
+                each ``m``.
 
         Returns:
-            A ``batch_shape x T x T x R`` tensor. In the factor of the target's own kernel, the
-            target's row is one.
+            A ``batch_shape x T x T x R`` tensor. In the factor of the target's own kernel, only the
+            first element of the target's row is one, and all other elements are zero.
         """
         *batch_shape, num_sources, rank = own.shape
         factors = own.new_zeros(*batch_shape, num_sources + 1, num_sources + 1, rank)
@@ -441,20 +444,20 @@ class IndependentSourcesKernel(CoregionalizationKernel):
 
 
 class WeightedSourceKernel(IndependentSourcesKernel):
-    r"""Kernel of WSGP: independent source tasks, each of which shares a function with the target.
+    r"""Kernel of WSGP: source tasks are independent, and each shares a function with the target.
 
     .. code-block:: text
 
         k((x, i), (x', j)) = k_i(x, x') δ_ij + Σ_ν w_ν (δ_iν + δ_it)(δ_jν + δ_jt) k_ν(x, x')
 
-    Source task ``ν`` is the sum of a private function and of ``√w_ν`` times a function that it
-    shares with the target. Both functions have the kernel ``k_ν``. The target is task ``t``.
+    Source task ``ν`` is the sum of a private function and of ``√w_ν`` times a function that task
+    ``ν`` shares with the target. Both functions have the kernel ``k_ν``. The target is task ``t``.
 
     Args:
         data_kernels: A kernel for each task, target last.
         task_weights: A weight for each source task.
-        normalize: Whether to divide ``k_ν`` by ``1 + w_ν``, so that ``k_ν`` is the source task's
-            covariance for any weight.
+        normalize: Whether to divide ``k_ν`` by ``1 + w_ν``. The covariance of source task ``ν`` is
+            then ``k_ν`` for any weight.
         **kwargs: ``active_dims``, the input columns that the kernel uses, with the task column
             last.
 
@@ -488,8 +491,8 @@ class ScaMLKernel(IndependentSourcesKernel):
     r"""Kernel of independent source functions ``f_m`` and a target ``f_t + Σ_m w_m f_m``.
 
     Conditioned on the source data, this kernel gives ScaML-GP, Eq. (3) to (5) of
-    [Tighineanu2023scaml]_. The task covariance ``W_m`` is ``1`` at ``(m, m)``, ``w_m`` at
-    ``(m, t)`` and ``w_m²`` at ``(t, t)``.
+    [Tighineanu2023scaml]_. The task covariance ``W_m`` of source task ``m`` is ``1`` at ``(m, m)``,
+    ``w_m`` at ``(m, t)`` and ``w_m²`` at ``(t, t)``, where ``t`` is the target.
 
     Args:
         data_kernels: A kernel for each task, target last.

@@ -83,7 +83,7 @@ MAX_RESTARTS = 2
 
 
 class JointTransferGP(TargetGP):
-    r"""Base class of the joint models: one exact GP over all tasks, which predicts the target.
+    r"""Base class of the joint models: an exact GP over all tasks, used to predict the target.
 
     The kernel of the joint GP is a coregionalization kernel over inputs and tasks. Subclasses build
     this kernel in :meth:`_coregionalization`. A fit maximizes the joint log likelihood
@@ -96,7 +96,7 @@ class JointTransferGP(TargetGP):
             ``Yvar`` (``n_i x 1``, known noise variances).
         outcome_transform: The transform of the target's outcomes; by default the transform that
             matches ``outcome_scale``. ``Log``, ``Bilog`` and ``Power`` also apply to the source
-            tasks. ``None`` if the target's outcomes already have the units of the scaled source
+            tasks. Use ``None`` if the target's outcomes already have the units of the scaled source
             outcomes.
         input_transform: A frozen transform of all tasks' inputs.
 
@@ -106,7 +106,7 @@ class JointTransferGP(TargetGP):
             of kernels is wrong, or ``max_points`` is less than the number of source tasks.
     """
 
-    max_fit_iterations = 200  # free matrices have flat ridges, on which a fit would not converge
+    max_fit_iterations = 200  # the objective has flat ridges, on which a fit would not converge
     covar_module: SourceConditionalKernel
 
     def __init__(
@@ -150,8 +150,8 @@ class JointTransferGP(TargetGP):
             if len(covar_modules) != len(kernels):
                 raise ValueError(
                     f"covar_modules= has {len(covar_modules)} kernels, but {type(self).__name__} "
-                    f"needs {len(kernels)}. Give one kernel for each task, with the target's "
-                    "kernel last, or a single kernel if all tasks share the same kernel."
+                    f"needs {len(kernels)}. Give a single kernel for IntrinsicCoregionalizationGP. "
+                    "For other models, give one kernel for each task, the target's kernel last."
                 )
             kernels = covar_modules
         kernel = self._coregionalization(kernels, num_tasks, batch_shape)
@@ -186,7 +186,7 @@ class JointTransferGP(TargetGP):
     def _coregionalization(
         self, data_kernels: Sequence[Kernel], num_tasks: int, batch_shape: torch.Size
     ) -> CoregionalizationKernel:
-        """Builds the joint GP's kernel over inputs and tasks; the target is the last task."""
+        """Builds the joint GP's kernel over inputs and tasks. The target is the last task."""
 
     @property
     def conditional(self) -> SourceConditional:
@@ -195,7 +195,7 @@ class JointTransferGP(TargetGP):
 
     @property
     def covar_modules(self) -> list[Kernel]:
-        """The kernels over inputs: one for each task with the target last, or one for all tasks."""
+        """The kernels over inputs: one for each task (target last), or one kernel for all tasks."""
         return [cast(Kernel, kernel) for kernel in self.conditional.kernel.data_kernels]
 
     @property
@@ -210,8 +210,8 @@ class JointTransferGP(TargetGP):
             x: A ``batch_shape x n x d`` tensor of inputs.
 
         Returns:
-            The prior. In training mode, this method also sets the log likelihood ``log p(y_s)`` of
-            the source data as GPyTorch's added loss term.
+            The prior. In training mode, this method also registers the log likelihood
+            ``log p(y_s)`` of the source data as GPyTorch's added loss term.
         """
         if not self.training:
             return super().forward(x)
@@ -219,7 +219,7 @@ class JointTransferGP(TargetGP):
         with self.conditional.sharing(x):
             self._set_loss_term(self.conditional.factor().log_likelihood)
             mean = self.conditional.mean(x)
-            # An operator, because GPyTorch factorizes a tensor at once, before the noise is added.
+            # The covariance is an operator: GPyTorch would factorize a tensor before adding noise.
             covariance = to_linear_operator(self.conditional.covariance(x))
         return MultivariateNormal(mean, covariance)
 
@@ -229,8 +229,8 @@ class JointTransferGP(TargetGP):
         """Fits the hyperparameters of all tasks; ``fit_gpytorch_mll`` calls this method.
 
         By default, a fit starts from the current hyperparameters and from two samples of the
-        hyperpriors. A fit has fewer samples if the joint models of all starts need more memory than
-        ``max_bytes``. The expected duration of a long fit is logged (``logging.INFO``).
+        hyperpriors. If the joint models of three starts need more memory than ``max_bytes``, a fit
+        uses fewer samples. The expected duration of a long fit is logged (``logging.INFO``).
 
         Args:
             mll: The marginal log likelihood of this model.
@@ -252,14 +252,15 @@ class JointTransferGP(TargetGP):
         return True
 
     def closed_form(self, mll: ExactMarginalLogLikelihood) -> JointObjective | None:
-        """Returns a fast fit objective that does not call GPyTorch, if it applies to this model.
+        """Returns a fast fit objective that does not call GPyTorch, if the model supports it.
 
         Args:
             mll: The marginal log likelihood of this model, in training mode.
 
         Returns:
-            The objective. ``None`` if a kernel over inputs is neither RBF nor Matérn, or if the
-            target's noise is neither one learned variance, nor known variances, nor their sum.
+            The objective. ``None`` if the objective does not support the model. All kernels over
+            inputs must be RBF or Matérn. The target's noise must have one learned variance, known
+            variances, or both.
         """
         has_closed_form = (
             type(mll) in (ExactMarginalLogLikelihood, SourceMarginalLogLikelihood)
@@ -295,7 +296,7 @@ class SourceMarginalLogLikelihood(ExactMarginalLogLikelihood):
 
 @contextmanager
 def target_frozen(mll: SourceMarginalLogLikelihood) -> Iterator[None]:
-    """Freezes all hyperparameters except the kernels and noise variances of the source tasks.
+    """Freezes all hyperparameters except in the kernels and noise variances of the source tasks.
 
     Without target data, the target's hyperparameters would move to the modes of their hyperpriors,
     and the residual would vanish. Weights and coregionalization matrices are also frozen, because
@@ -320,7 +321,10 @@ def target_frozen(mll: SourceMarginalLogLikelihood) -> Iterator[None]:
 
 
 def _most_of_a_task(sizes: Sequence[int], max_points: int | None) -> int:
-    """Computes the maximum number of points per source task, for ``max_points`` points in total."""
+    """Computes the maximum number of points per source task.
+
+    With this maximum, all source tasks together have at most ``max_points`` points.
+    """
     if max_points is None or sum(sizes) <= max_points:
         return max(sizes)
     if max_points < len(sizes):
@@ -335,14 +339,14 @@ def _most_of_a_task(sizes: Sequence[int], max_points: int | None) -> int:
 def _affordable_restarts(
     sizes: Sequence[int], kernel: CoregionalizationKernel, train_X: Tensor, max_bytes: float
 ) -> int:
-    """Computes how many starts of a fit can be added to the first start within the memory limit.
+    """Computes the number of starts of a fit, not counting the first, that fit into ``max_bytes``.
 
     Raises an error if the first start already needs more memory than ``max_bytes``.
     """
     *batch_shape, num_target_points, _ = train_X.shape
     num_points = dense = sum(sizes)
     if kernel.sources_are_independent:
-        # The size of a dense matrix with the same memory as the block diagonal matrix.
+        # Number of rows of a dense matrix with the same memory as the block diagonal matrix.
         dense = math.isqrt(sum(size**2 for size in sizes))
     needed = joint_bytes(dense + num_target_points, train_X.dtype)
     if needed > max_bytes:
@@ -402,7 +406,7 @@ class LinearCoregionalizationGP(_FreeCoregionalizationGP):
         covar_modules: ``M + 1`` kernels of unit variance; by default RBF with a lengthscale for
             each input. Initial lengthscales range from 0.25 to 1, because equal kernels would stay
             equal in a fit.
-        rank: The number of columns of each matrix's factor; ``M + 1`` if omitted.
+        rank: The number of columns of the factor of each matrix ``W_ν``; ``M + 1`` if omitted.
 
     Raises:
         InputDataError: If data are invalid, or too large for a joint model.
@@ -444,14 +448,16 @@ class IntrinsicCoregionalizationGP(_FreeCoregionalizationGP):
         k((x, i), (x', j)) = W_ij k(x, x')
 
     The model has one kernel of unit variance and one free positive semi-definite task covariance
-    matrix ``W``. It is the same model as BoTorch's ``MultiTaskGP``, but predicts the target only.
-    Use it for a few source tasks with the same lengthscales as the target, but different scales or
-    signs. The model costs as much as one GP on the evaluations of all tasks.
+    matrix ``W``. BoTorch's ``MultiTaskGP`` is the same model, but predicts all tasks. Use
+    ``IntrinsicCoregionalizationGP`` for a few source tasks with the same lengthscales as the
+    target, but different scales or signs. The model costs as much as one GP on the evaluations of
+    all tasks.
 
     Args:
         covar_modules: A list with one kernel of unit variance for all tasks; by default RBF with a
             lengthscale for each input.
-        rank: The number of columns of the matrix's factor; ``M + 1`` if omitted.
+        rank: The number of columns of the factor of ``W``; ``M + 1`` for ``M`` source tasks if
+            omitted.
 
     Raises:
         InputDataError: If data are invalid, or too large for a joint model.
@@ -492,10 +498,10 @@ class JointHierarchicalGP(JointTransferGP):
         f_1 = g_1        f_n = f_{n-1} + g_n        f_t = f_M + g_t
 
     Source task ``n`` has the function ``f_n``, the target has ``f_t``, and the differences
-    ``g_n ~ GP(0, k_n)`` are independent. Use this model for a few tasks in a natural order, each a
-    revision of the previous task, with too few evaluations to fit each task separately. The model
-    costs as much as one GP on the evaluations of all tasks. ``SequentialHierarchicalGP`` is the
-    same model, but its hyperparameters are fitted task after task.
+    ``g_n ~ GP(0, k_n)`` are independent. Use this model for a few tasks in a natural order, if each
+    task is a revision of the previous task, and has too few evaluations for a separate fit. The
+    model costs as much as one GP on the evaluations of all tasks. ``SequentialHierarchicalGP`` is
+    the same model, but its hyperparameters are fitted task after task.
 
     Args:
         prior: The source tasks in order, a sequence or a mapping from names to tasks. Each task is
@@ -529,7 +535,7 @@ class JointHierarchicalGP(JointTransferGP):
 
 
 class _IndependentSourcesGP(JointTransferGP):
-    """Base class of the joint models with independent sources that are weighted in the target."""
+    """Base class of the joint models with independent source tasks and source weights."""
 
     @property
     def weights(self) -> Tensor:
@@ -550,15 +556,15 @@ class WeightedSourceGP(_IndependentSourcesGP):
         k((x, i), (x', j)) = k_i(x, x') δ_ij + Σ_m w_m (δ_im + δ_it)(δ_jm + δ_jt) k_m(x, x')
 
     The target is task ``t``. Source task ``m`` is the sum of a private function and a function that
-    it shares with the target. ``w_m`` is the variance of the shared function divided by the
+    task ``m`` shares with the target. ``w_m`` is the variance of the shared function divided by the
     variance of the private function. The covariance of the source data is block diagonal, so the
     cost grows linearly with the number of tasks. Use this model for a few source tasks with few
     evaluations. Some source tasks may be irrelevant to the target. ``ScaMLGP`` is a faster, modular
     alternative.
 
     Args:
-        normalize: Whether to divide ``k_m`` by ``1 + w_m``, so that ``k_m`` is the source task's
-            covariance for any weight.
+        normalize: Whether to divide ``k_m`` by ``1 + w_m``. The covariance of source task ``m`` is
+            then ``k_m`` for any weight.
 
     Raises:
         InputDataError: If data are invalid, or too large for a joint model.
@@ -615,13 +621,14 @@ class JointScaMLGP(_IndependentSourcesGP):
 
     Source task ``m`` has the function ``f_m`` and the weight ``w_m``. The target has the function
     ``f_t`` with the residual ``g_t``. With the same hyperparameters, the model equals ``ScaMLGP``.
-    Here the hyperparameters of source tasks and target are fitted together. Use this model if
-    source tasks have so few evaluations that target data improve their fits. The covariance of the
-    source data is block diagonal, so the cost grows linearly with the number of tasks.
+    ``JointScaMLGP`` fits the hyperparameters of source tasks and target together. Use this model if
+    source tasks have so few evaluations that target data improve the fits of source tasks. The
+    covariance of the source data is block diagonal, so the cost grows linearly with the number of
+    tasks.
 
     Args:
-        covar_modules: One kernel for each task, the residual kernel of the target last. By default
-            scaled RBF kernels with a lengthscale for each input, with the hyperpriors of ScaML-GP.
+        covar_modules: One kernel for each task, with the target's residual kernel last. By default,
+            scaled RBF kernels with a lengthscale for each input and the hyperpriors of ScaML-GP.
 
     Raises:
         InputDataError: If data are invalid, or too large for a joint model.

@@ -66,11 +66,12 @@ class OptunaHistory(NamedTuple):
             is ``"value"``, or ``"values_0"``, ``"values_1"`` and so on for several objectives. The
             outcomes of a failed trial are NaN.
         space: The search space of the usable parameters; ``None`` if no parameter is usable. A
-            parameter is usable if each study has it in all complete trials or in no complete trial.
-            A conditional parameter is usable, too.
+            parameter is usable if, in each study, all complete trials or no complete trials have a
+            value of the parameter. A conditional parameter is usable, too.
         distributions: Optuna's distribution of each parameter in ``space``, by name.
         directions: The direction of each objective, in the order of the outcome columns.
-        curves: The learning curves of the trials. Values to minimize are negated.
+        curves: The learning curves of the trials. If the objective is minimized, values are
+            negated. Empty for several objectives.
         parameters: The names of all parameters in ``runs``, including parameters that are not in
             ``space``.
         constraints: The names of the constraint columns in ``runs``.
@@ -103,7 +104,8 @@ class OptunaHistory(NamedTuple):
             log: Whether to fit the prior to the logarithms of the outcomes.
 
         Returns:
-            The prior; ``None`` if no complete trial of these studies has three intermediate values.
+            The prior; ``None`` if no complete trial of the other studies has three intermediate
+            values.
         """
         curves = [curve for curve in self.curves if curve.task != without]
         return CurvePrior.of_curves([c.in_logarithms() for c in curves] if log else curves)
@@ -144,7 +146,7 @@ def history_from_optuna(
     Raises:
         ValueError: If the storage or a study does not exist, or if ``study_names`` is empty. Also
             if the studies have different numbers of objectives, if no parameter is usable, or if a
-            parameter has the name of another column.
+            parameter and another column have the same name.
 
     Example:
         >>> import optuna
@@ -158,13 +160,13 @@ def history_from_optuna(
     if history.space is None:
         raise ValueError(
             "The old studies have no usable parameter, because no parameter is in all complete "
-            "trials of a study: make a table of the runs yourself, and pass it with a search space."
+            "trials of a study: make a table of the runs yourself, and pass it with space=."
         )
     return history
 
 
 def load(storage: str | BaseStorage, study_names: Sequence[str]) -> list[Study]:
-    """Loads studies from a storage. Raises an error instead of creating a new SQLite database.
+    """Loads studies from a storage; raises an error if the SQLite database does not exist yet.
 
     Args:
         storage: The storage, or its URL.
@@ -264,12 +266,12 @@ def history_of(studies: Sequence[Any], rename: Mapping[str, str] | None = None) 
 
 
 def warn_of_rename(where: str, name: str, spare: Collection[Any]) -> None:
-    """Logs a warning if one of the ``spare`` columns may be a missing parameter under another name.
+    """Logs a warning if a missing parameter may be one of the columns ``spare``.
 
     Args:
         where: The history or study that lacks the parameter, for the message.
         name: The name of the missing parameter.
-        spare: The names of columns that are not used yet.
+        spare: The names of columns that are not used as parameters.
     """
     if likely := likely_column(name, spare):
         logger.warning(
@@ -285,13 +287,13 @@ def direction_signs(
 
     Args:
         name: The name of the old study, for error messages.
-        old: The directions of the old study.
+        old: The direction of each objective of the old study.
         other: The name of the new study, for error messages.
-        new: The directions of the new study.
+        new: The direction of each objective of the new study.
 
     Returns:
-        A mapping from the outcome columns to factors. A factor is 1 if both studies have the same
-        direction for this objective, else -1.
+        A mapping from the outcome column of each objective to its factor: 1 if the objective has
+        the same direction in both studies, else -1.
 
     Raises:
         ValueError: If the studies have different numbers of objectives.
@@ -306,7 +308,7 @@ def direction_signs(
 
 
 class _Finished(NamedTuple):
-    """Finished trials of one Optuna study or Ax experiment, with its name and its directions."""
+    """Name, directions and finished trials of one Optuna study or Ax experiment."""
 
     name: str
     directions: Sequence[StudyDirection]
@@ -323,7 +325,7 @@ AX_STATES = {
 
 
 def _is_study(part: Any) -> bool:
-    """Returns whether an object is an Optuna study, or an Ax client or experiment."""
+    """Returns whether an object is an Optuna study, an Ax client or an Ax experiment."""
     kind = type(part)
     is_of_ax = kind.__module__.startswith("ax.") and kind.__name__ in ("Client", "Experiment")
     return is_of_ax or isinstance(part, Study)
@@ -396,8 +398,8 @@ def read_studies(history: Any, rename: Mapping[str, str] | None = None) -> Any:
 
     Returns:
         For studies and experiments, an ``OptunaHistory``. For a table, the table with renamed
-        columns. A prior or an ``OptunaHistory`` is returned unchanged. If no study has a finished
-        trial, an empty table, with a warning.
+        columns. A prior or an ``OptunaHistory`` is returned unchanged. If no study or experiment
+        has a finished trial, a warning is logged, and an empty table is returned.
 
     Raises:
         TypeError: If the history has none of the forms that :class:`TransferSampler` takes.
@@ -446,8 +448,9 @@ def curves_of(trials: Sequence[FrozenTrial], sign: float, task: str = "") -> lis
         task: The name of the study.
 
     Returns:
-        One curve per trial with a final or intermediate value. The curve's attribute ``row`` is the
-        index of its trial in ``trials``. The curve of a complete trial ends with the final value.
+        One curve for each trial with a final or intermediate value. The attribute ``row`` of a
+        curve is the index of the trial in ``trials``. The curve of a complete trial ends with the
+        trial's final value.
     """
     curves = []
     for row, trial in enumerate(trials):
@@ -487,13 +490,14 @@ def rows_of(
         names: The column name of each objective.
         prior: The prior that predicts the final values of pruned trials; by default, a prior fitted
             to the study's complete trials.
-        log: Whether the prior is fitted to logarithms. The variances then refer to logarithms, too.
+        log: Whether the prior is fitted to the logarithms of outcomes. The returned variances are
+            then variances of logarithms, too.
         status: The name of the column of the trial's state.
 
     Returns:
         One row per trial. A row has the trial's constraints, outcomes and state, and the variance
-        of its outcome. An unknown outcome is NaN. The variance is zero unless the outcome is a
-        prediction. A pruned trial without an intermediate value has the state ``"FAIL"``.
+        of the first outcome. An unknown outcome is NaN. The variance is zero unless the outcome is
+        a prediction. A pruned trial without an intermediate value has the state ``"FAIL"``.
     """
     rows, variance = list[dict[str, Any]](), variance_column(names[0])
     for trial in trials:
@@ -527,11 +531,11 @@ def _space(
 
     Returns:
         The search space, or ``None`` if no parameter is usable. Also the merged distribution of
-        each parameter, by name.
+        each usable parameter, by name.
     """
     parameters: dict[str, Parameter] = {}
     distributions: dict[str, BaseDistribution] = {}
-    # Start with parameters without missing values: they can be parents of conditional parameters.
+    # Start with parameters that have no missing values: they can be parents of other parameters.
     complete = {name: frame[name].notna().groupby(frame[TASK]).mean() for name in found}
     for name in sorted(found, key=lambda name: bool(complete[name].between(0, 1, "neither").any())):
         distribution = merged(found[name])
@@ -568,14 +572,15 @@ def parameter_of(
 ) -> Parameter:
     """Converts an Optuna distribution to a parameter of this package.
 
-    A numeric distribution with a step becomes an ordinal parameter. If it has more than
-    ``MAX_LISTED_VALUES`` values, it becomes a range without a step. :func:`value_of` then rounds
-    numbers to the steps.
+    A numeric distribution with a step becomes an ordinal parameter. If the distribution has more
+    than ``MAX_LISTED_VALUES`` values, it becomes a range without a step. :func:`value_of` then
+    rounds numbers to multiples of the step.
 
     Args:
         name: The name of the parameter.
         distribution: Optuna's distribution, with more than one value.
-        active_if: The condition under which the parameter is active; ``None`` if it always is.
+        active_if: The condition under which the parameter is active; ``None`` if the parameter is
+            always active.
 
     Returns:
         The parameter.
@@ -645,11 +650,11 @@ def merged(distributions: Sequence[BaseDistribution]) -> BaseDistribution | None
         distributions: At least one distribution; the newest distribution is last.
 
     Returns:
-        For numeric distributions, a distribution from the lowest to the highest bound. It has the
-        scale of the newest distribution, and a step only if all distributions share this step. It
-        has integers only if all distributions have integers. For categorical distributions, a
-        distribution with all choices, in order of first appearance. ``None`` if some distributions
-        are numeric and others are categorical.
+        For numeric distributions, a distribution from the lowest to the highest bound. This
+        distribution has the scale of the newest distribution. It has a step only if all
+        distributions have the same step, and contains only integers if all distributions do. For
+        categorical distributions, a distribution with all choices, in order of first appearance.
+        ``None`` if some distributions are numeric and others are categorical.
 
     Example:
         >>> merged([IntDistribution(1, 5), IntDistribution(3, 9)])
@@ -691,7 +696,7 @@ def value_of(distribution: BaseDistribution, cell: Any) -> Any:
 
     Returns:
         For a categorical distribution, the choice with this label. For a numeric distribution, the
-        number, rounded to the distribution's steps and clipped to its range.
+        number, rounded to a multiple of the distribution's step and clipped to the range.
     """
     if isinstance(distribution, CategoricalDistribution):
         return next(choice for choice in distribution.choices if label(choice) == cell)
@@ -712,10 +717,10 @@ def converted(distribution: BaseDistribution, cell: Any) -> Any:
         cell: The old value: a number, or the :func:`label` of a categorical choice.
 
     Returns:
-        For a categorical distribution, the label of the choice that equals the old value. The
-        choice ``"3"`` equals the number 3. For a numeric distribution, a number that may be out of
-        range. ``None`` if no choice equals the old value, or if the old value is not a number. Also
-        ``None`` if the number is not positive and the scale is logarithmic.
+        For a categorical distribution, the label of the choice that equals the old value; the
+        choice ``"3"`` equals the number 3. ``None`` if no choice equals the old value. For a
+        numeric distribution, the old value as a number, which may be out of range. ``None`` if the
+        old value is not a number, or has no logarithm on a logarithmic scale.
     """
     number = _number_in(cell)
     if isinstance(distribution, CategoricalDistribution):

@@ -23,10 +23,10 @@ class TransferPruner(BasePruner):
     Use it with any sampler for a study with one objective. The pruner predicts the final value of a
     trial. It prunes the trial if this value is worse than the incumbent's final value with more
     than a given probability. The incumbent is the best complete trial of the study. If no trial is
-    complete, the incumbent is the other trial with the best predicted final value. A trial is kept
-    if it is better than the incumbent was at the same step. A trial is also kept if it is the only
-    trial of the study. If the history has no curve of a complete trial, the pruner learns from the
-    complete trials of the current study.
+    complete, the incumbent is the other trial with the best predicted final value. A trial is not
+    pruned if its value is better than the incumbent's value at the same step. The only trial of a
+    study is not pruned, either. If the history has no curve of a complete trial, the pruner learns
+    from the complete trials of the current study.
 
     Args:
         history: Old runs with intermediate values: studies, in any form that
@@ -45,7 +45,7 @@ class TransferPruner(BasePruner):
 
     Raises:
         TypeError: If the history has none of these forms.
-        ValueError: If the probability is less than 0.5 or not less than 1, or if the history is a
+        ValueError: If the probability is less than 0.5 or at least 1. Also if the history is a
             table and ``step`` is missing.
 
     Example:
@@ -83,7 +83,7 @@ class TransferPruner(BasePruner):
         self._curves = list[Curve]()  # curves in a table, with the signs of the table
         if isinstance(self._history, DataFrame) and len(self._history):
             if step is None:
-                raise ValueError("The history is a table: give its column of steps by step=.")
+                raise ValueError("The history is a table: name the column of its steps by step=.")
             self._curves = read_curves(self._history, outcome or "value", step, "max", task, run)
         self._probability = probability
         self._priors = Memo(size=4)  # fitted priors, by the study's name and direction

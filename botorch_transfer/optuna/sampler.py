@@ -1,9 +1,9 @@
 """``TransferSampler``: an Optuna sampler that uses the models of :func:`botorch_transfer.suggest`.
 
 The sampler converts trials to a table with one row per trial. The models suggest the next row, and
-the sampler converts it to parameter values. The sampler also decides which parameters the models
-suggest. If several workers share a study, each worker avoids the rows that other workers have
-chosen.
+the sampler converts this row to parameter values. The sampler also decides which parameters the
+models suggest. If several workers share a study, each worker avoids the rows that other workers
+have chosen.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from botorch_transfer.suggestion.search import ExhaustedSpaceError, is_among
 
 logger = logging.getLogger(__name__)
 
-#: Maximum number of objectives. With more objectives, the hypervolume takes too long to compute.
+#: Maximum number of objectives. The computation of the hypervolume of more objectives is too slow.
 MAX_OBJECTIVES = 3
 
 #: Maximum number of attempts to choose a configuration that no other worker has chosen.
@@ -84,25 +84,26 @@ class TransferSampler(BaseSampler):
     **Parameters.** The model suggests values for the parameters that occur in all complete trials
     of the study, within the distributions of the study. The history may lack some of these
     parameters. With ``space=``, the model only suggests parameters of this space. Before the first
-    complete trial, the model suggests the parameters of the history. If such a value is outside the
-    parameter's distribution in the study, it is changed to the nearest value inside.
+    complete trial, the model suggests the parameters of the history. If a suggested value is
+    outside the parameter's distribution in the study, the nearest value inside replaces this value.
     ``independent_sampler`` samples all other parameters. It also samples a conditional parameter if
     the objective function asks for this parameter although its condition is false. The range,
     scale, type and choices of a parameter may differ from the history: the sampler converts old
-    values. If an old value cannot be converted, the run is left out with a warning. If no old value
-    of a parameter can be converted, the runs are kept, and all these values count as unknown.
+    values. If an old value cannot be converted, its run is left out with a warning. If no old value
+    of a parameter can be converted, the runs are kept, and the parameter's old values count as
+    unknown.
 
     **Trials.** Running trials are pending points: a new trial is chosen to improve on these trials,
-    too. A trial counts as failed if its state is ``FAIL``, if a value is infinite, or if it is
-    pruned without an intermediate value. A
+    too. A trial counts as failed if its state is ``FAIL``, if a value is infinite, or if the trial
+    was pruned without an intermediate value. A
     :class:`~botorch_transfer.feasibility.FeasibilityModel` learns where trials fail. The outcome of
     a pruned trial with intermediate values is its predicted final value, as in
     :func:`history_from_optuna`. If a trial lacks the value of one objective or constraint, its
     other values are still used.
 
     **Several objectives.** The sampler maximizes the expected hypervolume improvement of up to
-    three objectives. The history must contain at least one of the objectives. A plain GP models
-    each objective and constraint that the history lacks.
+    three objectives. The history must contain at least one of the objectives. If the history lacks
+    an objective or a constraint, a plain GP models it.
 
     If all configurations have been tried, the sampler repeats a random configuration.
 
@@ -134,7 +135,7 @@ class TransferSampler(BaseSampler):
         log: Names of positive objectives to model by their logarithm; ``True`` for all objectives.
             Use it for losses whose best values are many times smaller than typical values. If the
             history is a prior, the prior must be fitted to the logarithm, too.
-        robust: Whether values far worse than the median are clipped to a limit, as in
+        robust: Whether values far worse than the median are clipped at a limit, as in
             :func:`botorch_transfer.suggest`.
 
     Raises:
@@ -231,7 +232,7 @@ class TransferSampler(BaseSampler):
     ) -> None:
         """Stores the constraint values of a trial that has finished.
 
-        Logs a warning if neither this study nor an old study has a parameter of ``missing=``.
+        Logs a warning if ``missing=`` has a parameter that neither this study nor an old study has.
         """
         if self._missing and not self._is_settled and state == TrialState.COMPLETE:
             names = {name for known in (trial, *_complete(study)) for name in known.params}
@@ -258,8 +259,8 @@ class TransferSampler(BaseSampler):
             param_distribution: The distribution of the parameter.
 
         Returns:
-            Before the first complete trial, the value in the distribution that is nearest to the
-            transfer model's suggestion. After the first complete trial, or if the model does not
+            Before the first complete trial, the transfer model's suggestion, changed to the nearest
+            value in the distribution. After the first complete trial, or if the model does not
             suggest this parameter, a value from ``independent_sampler``.
         """
         is_known = param_name in self._initial and self._is_first(study)
@@ -272,7 +273,10 @@ class TransferSampler(BaseSampler):
         return self._independent.sample_independent(study, trial, param_name, param_distribution)
 
     def _is_first(self, study: Study) -> bool:
-        """Returns whether the study's parameters are unknown: no ``space=``, no complete trial."""
+        """Returns whether there is neither a ``space=`` nor a complete trial of the study.
+
+        The parameters of the study are then not known yet.
+        """
         return not self._is_settled and not _complete(study)
 
     def infer_relative_search_space(
@@ -287,12 +291,13 @@ class TransferSampler(BaseSampler):
             trial: The trial.
 
         Returns:
-            The distributions by parameter. Empty if ``space=`` is missing and no trial is complete.
+            The distributions by parameter. The dictionary is empty if there is neither a ``space=``
+            nor a complete trial.
 
         Raises:
-            ValueError: If the prior has another search space than the study. Also if a parameter
-                has the name of an outcome, task or state column, or if the number of objectives is
-                not supported.
+            ValueError: If the search space of the prior differs from the distributions in the
+                study. Also if a parameter has the name of an outcome, task or state column, or if
+                the number of objectives is not supported.
         """
         self._check_objectives(study)
         if self._is_first(study):
@@ -336,7 +341,8 @@ class TransferSampler(BaseSampler):
                     params = self._suggest(study, others, space, search_space)
                 own = {name: label(value) for name, value in params.items()}
                 # Store the choice at once, so that other workers see it. If two workers make the
-                # same choice, the worker that stores it last sees this, and chooses again.
+                # same choice, the second worker finds the stored choice of the first worker, and
+                # chooses again.
                 study._storage.set_trial_system_attr(trial._trial_id, _PARAMS, own)
                 known = {other.number for other in others if _params(other)}
                 news = [t for t in _others(study, trial) if t.number not in known]
@@ -443,7 +449,8 @@ class TransferSampler(BaseSampler):
 
         If no trial has the parameter, returns its distribution in the history or ``space=``.
         Returns ``None`` if the trials' distributions differ. Also returns ``None`` if a trial lacks
-        the parameter although its condition is true, or has it although its condition is false.
+        the parameter although the parameter's condition is true, or has the parameter although the
+        condition is false.
         """
         condition = self._condition(name, complete)
         if any((name in t.params) != _is_active(condition, t.params) for t in complete):
@@ -453,9 +460,10 @@ class TransferSampler(BaseSampler):
         return only if all(distribution == only for distribution in found) else None
 
     def _condition(self, name: str, complete: Sequence[FrozenTrial]) -> Mapping[str, Any]:
-        """Returns a conditional parameter's parent, with the parent's values that activate it.
+        """Maps the parent of a conditional parameter to the values that activate the parameter.
 
-        The mapping is empty if the parameter has no parent, or if all complete trials have it.
+        The mapping is empty if the parameter has no parent, or if the parameter is in each complete
+        trial.
         """
         is_always = bool(complete) and all(name in trial.params for trial in complete)
         return {} if is_always or name not in self._known else self._known[name].active_if or {}
@@ -509,9 +517,9 @@ class TransferSampler(BaseSampler):
         Leaves out an old study with the name of the current study.
 
         Returns:
-            A table of the old runs; ``None`` if the history is a prior. Also a mapping with the
-            values of ``missing=``. For Optuna studies, it maps all other parameters without a
-            column to ``None``.
+            A table of the old runs; ``None`` if the history is a prior. Also the mapping
+            ``missing=`` from parameters to assumed values. If the history has Optuna studies, this
+            mapping also maps all other parameters that the table lacks to ``None``.
         """
         if not isinstance(self._history, OptunaHistory):
             return self._history if isinstance(self._history, DataFrame) else None, self._missing
@@ -546,8 +554,8 @@ class TransferSampler(BaseSampler):
     def _curves(self, study: Study) -> CurvePrior | None:
         """Returns a prior that is fitted to the learning curves of the old Optuna studies.
 
-        Returns ``None`` if the history has no Optuna studies, or if none of their complete trials
-        has a learning curve.
+        Returns ``None`` if the history has no Optuna studies, or if no complete trial of these
+        studies has a learning curve.
         """
         if not isinstance(self._history, OptunaHistory):
             return None
@@ -564,7 +572,7 @@ def _is_active(condition: Mapping[str, Any], params: Mapping[str, Any]) -> bool:
 def _cells(
     space: SearchSpace, search_space: Mapping[str, BaseDistribution], trial: FrozenTrial
 ) -> dict[str, Any] | None:
-    """Returns the values of a trial's active parameters, as cells of a table by parameter.
+    """Returns a mapping from the active parameters of a trial to their values as table cells.
 
     Returns ``None`` if the trial lacks an active parameter, or if a value is outside its
     distribution in ``search_space``.

@@ -16,7 +16,7 @@ includes level, own function and noise.
 
 The reference points are at most 64 of the inputs of all source tasks. If the mean were not
 subtracted, smooth own functions would be almost arbitrary constants. After three smooth tasks, the
-level of the target would then be uncertain by ten times the range of their outcomes.
+level of the target would then be uncertain by ten times the range of the tasks' outcomes.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ LEVEL_VARIANCE = 0.09
 
 
 class PopulationHyperparameters(NamedTuple):
-    """Hyperparameters of a GP: each task is a function common to all tasks plus its own function.
+    """Hyperparameters of the GP in which each task is a common function plus its own function.
+
+    All tasks share the common function.
 
     Args:
         lengthscale: A ``d`` tensor: the lengthscales of the common function.
@@ -74,14 +76,16 @@ class PopulationHyperparameters(NamedTuple):
 
 
 def centred(covariance: Tensor, rows: Tensor) -> Tensor:
-    """Computes the covariance of a random function minus its mean over some of the inputs.
+    """Computes the covariance of ``f(x) - mean of f``, for a random function ``f``.
+
+    The mean is taken over some of the inputs.
 
     Args:
-        covariance: The ``N x N`` covariance matrix of the random function at ``N`` inputs.
-        rows: The indices of the inputs over which the function's mean is taken.
+        covariance: The ``N x N`` covariance matrix of ``f`` at ``N`` inputs.
+        rows: The indices of the inputs over which the mean is taken.
 
     Returns:
-        The ``N x N`` covariance matrix of the function minus its mean.
+        The ``N x N`` covariance matrix of ``f(x) - mean of f``.
     """
     with_mean = covariance[:, rows].mean(dim=-1)
     return covariance - with_mean.unsqueeze(-1) - with_mean + with_mean[rows].mean()
@@ -90,13 +94,15 @@ def centred(covariance: Tensor, rows: Tensor) -> Tensor:
 def centred_between(
     kernel: Callable[..., Tensor], x1: Tensor, x2: Tensor, reference: Tensor, diag: bool = False
 ) -> Tensor:
-    """Evaluates the covariance of a random function minus its mean over reference points.
+    """Evaluates the covariance of ``f(x) - mean of f``, for a random function ``f``.
+
+    The mean is taken over reference points.
 
     Args:
-        kernel: Evaluates the covariance of the function, as :meth:`.Stationary.between` does.
+        kernel: Evaluates the covariance of ``f``, as :meth:`.Stationary.between` does.
         x1: A ``... x n1 x d`` tensor of inputs.
         x2: A ``... x n2 x d`` tensor of inputs.
-        reference: An ``R x d`` tensor: the inputs over which the function's mean is taken.
+        reference: An ``R x d`` tensor: the inputs over which the mean of ``f`` is taken.
         diag: Whether to return the values at ``(x1_i, x2_i)`` only.
 
     Returns:
@@ -225,7 +231,7 @@ class ConditionedPopulation(ConditionedBatch):
             points, alpha, inverse_root = inducing.condense(precision, weighted)
             inverse_root, parts = inverse_root.unsqueeze(0), points.new_empty(len(tasks), number)
             for index, rows in enumerate(tasks):
-                # Computed again, because the blocks of all tasks would take too much memory.
+                # Each block is computed again, because storing all blocks takes too much memory.
                 block = own.block(common, X[rows], Y[rows], noise[rows])
                 cross = common.between(points, block.X)
                 told = cross @ (block.told - block.solve(cross.mT @ alpha))
@@ -236,7 +242,7 @@ class ConditionedPopulation(ConditionedBatch):
 
     @torch.no_grad()
     def distilled(self) -> Self:
-        """Approximates the posterior on inducing points, at most half as many as ``points``."""
+        """Approximates the posterior with at most half as many inducing points as ``points``."""
         kernel = Stationary(self.kernel, self.lengthscale, self.outputscale[0])
         inducing = InducingPoints.between(kernel, self.points)
         means = (self.parts @ self.flat_cross(inducing.points)[0].mT).mT
@@ -291,7 +297,7 @@ class _OwnPart(NamedTuple):
     reference: Tensor
 
     def covariance(self, x1: Tensor, x2: Tensor) -> Tensor:
-        """Evaluates the ``n1 x n2`` covariance of level plus own function at inputs of one task."""
+        """Evaluates the ``n1 x n2`` covariance of level plus own function, within one task."""
         return centred_between(self.function.between, x1, x2, self.reference) + LEVEL_VARIANCE
 
     def block(self, common: Stationary, X: Tensor, Y: Tensor, noise: Tensor) -> _Block:
@@ -400,7 +406,7 @@ class PopulationMean(SourceMean):
         return self.scale.mean.unsqueeze(-1) * self.common(x)
 
     def parts(self, x: Tensor) -> Tensor:
-        """Evaluates the contribution of each source task's outcomes to the mean."""
+        """Evaluates each source task's contribution to the mean at ``n x d`` inputs (``M x n``)."""
         gps = cast(ConditionedPopulation, self.common.gps)
         return self.scale.mean * gps.parts @ gps.flat_cross(x.double())[0].mT
 

@@ -1,9 +1,10 @@
 r"""PopulationGP: the target as a new task of a hierarchical GP over the source tasks.
 
-The source tasks determine the common function, and the typical distance of a task from it. Only the
-scale (a factor) and the level (a constant) of a new task are unknown. The model averages over
-scales and levels, and fits nothing to the target, so it cannot overfit. The posterior of the common
-function is in ``population.kernel``, and the fit to the source tasks in ``population.prior``.
+The source tasks determine the common function, and the typical difference between a task and the
+common function. Only the scale (a factor) and the level (a constant) of a new task are unknown. The
+model averages over scales and levels, and fits nothing to the target, so it cannot overfit. The
+posterior of the common function is in ``population.kernel``, and the fit to the source tasks in
+``population.prior``.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ NUM_SCALES, WIDTH = 9, 2.5
 #: Prior probability that the target's scale is negative: the target is good where sources are bad.
 INVERTED = 0.05
 
-#: Prior probability that the target's level is unrelated to the sources' levels, and the factor of
-#: the level's standard deviation in this case.
+#: Prior probability that the target's level is unrelated to the sources' levels, and the factor
+#: that multiplies the level's standard deviation in this case.
 ELSEWHERE, FAR = 0.05, 10.0
 
 #: Minimum number of target points from which the spread of the target's outcomes is estimated.
@@ -57,8 +58,8 @@ class PopulationGP(SourcePosteriorGP):
     is zero. Level ``a`` and scale ``b`` have the distribution of the sources' levels and scales,
     with two exceptions of small probability: the target may be good where the sources are bad,
     ``b < 0``, or the target's level may be far from the sources' levels. The posterior of the scale
-    is discrete, with nine positive and nine negative values. The moments of this posterior make the
-    target one exact GP:
+    is discrete, with nine positive and nine negative values. One exact GP with the following mean
+    and covariance approximates the target:
 
     .. code-block:: text
 
@@ -66,17 +67,17 @@ class PopulationGP(SourcePosteriorGP):
         k_t(x, x') = E[b²] (Σ(x, x') + k(x, x')) + Var[b] μ(x) μ(x') + Var[a]
 
     The constructor and each fit compute the moments; conditioning and fantasies keep the moments.
-    All hyperparameters are the sources' hyperparameters. Use the model for the first evaluations,
-    even with few and small source tasks, and whenever you do not trust a fit to a handful of
-    points. Outcomes of the target and of the sources should have the same units, up to a small
-    factor. If there are three or more target outcomes, and they vary far more than the sources'
-    outcomes, the model rescales the target outcomes.
+    All hyperparameters are fitted to the sources. Use the model for the first evaluations, even
+    with few and small source tasks, and whenever you do not trust a fit to a handful of points.
+    Outcomes of the target and of the sources should have the same units, up to a small factor. If
+    three or more target outcomes vary far more than the sources' outcomes, the model rescales the
+    target outcomes.
 
     Args:
         prior: A :class:`SourcePopulation`, or source data to fit a :class:`SourcePopulation` to.
         covar_module: The kernel ``k`` of the target's own function, in units of a standardized
-            task. By default the sources' kernel with the sources' hyperparameters, which are not
-            fitted. If you give a kernel, its parameters are fitted.
+            task. The default is the kernel of the source tasks' own functions, with fixed
+            hyperparameters. If you give a kernel, its parameters are fitted to the target.
 
     Raises:
         ValueError: If the input transform is not frozen, or differs from the prior's transform.
@@ -187,11 +188,11 @@ class PopulationGP(SourcePosteriorGP):
             unit: The factor of scales and levels, a ``batch_shape`` tensor.
 
         Returns:
-            A ``batch_shape x L x S`` tensor. If a covariance matrix is not positive definite, its
+            A ``batch_shape x L x S`` tensor. If a covariance matrix is not positive definite, the
             log density is the lowest finite number.
         """
         (X,), Y = self.train_inputs, self.train_targets.double().unsqueeze(-2)
-        X = self.transform_inputs(X) if self.training else X  # evaluation mode has transformed them
+        X = self.transform_inputs(X) if self.training else X  # already transformed in eval mode
         mean = self.mean_module.common(X).double().unsqueeze(-2)
         scales, squares = unit.unsqueeze(-1) * scales, (unit.unsqueeze(-1) * scales).square()
         if self._infers_noise and not cast(Any, self.likelihood).noise_covar.is_set:

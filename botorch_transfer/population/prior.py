@@ -1,21 +1,20 @@
-r"""The hierarchical GP over the source tasks, as a prior.
+r"""The hierarchical GP over the source tasks: the prior of :class:`~.models.PopulationGP`.
 
-It is the prior of :class:`~.models.PopulationGP`: one GP for all source tasks, given the data of
-all tasks, and the distribution of the tasks' scales and levels. The posterior is in
-``population.kernel``.
+The prior consists of one GP for all source tasks, conditioned on the data of all tasks, and of the
+distribution of the tasks' scales and levels. The posterior of the GP is in ``population.kernel``.
 
 All tasks share the GP's hyperparameters, so the hyperparameters are fitted to the data of all tasks
 at once. The logarithms of the hyperparameters are optimized, with normal hyperpriors:
 
 .. code-block:: text
 
-    log ℓ_c         ~ N(√2 + ½ log d, 3)      lengthscales of the common function
-    log ℓ_h / ℓ_c   ~ N(0, .7²)               lengthscales of a task's own function
-    log s_c         ~ N(log .8, 1)            standard deviation of the common function
-    log s_h         ~ N(log .7, 1)            standard deviation of a task's own function
-    log s_h / s_c   ~ N(.3, .3² M / 2)        similarity of the M tasks; vague for one or two
-    log σ²          ~ N(log .01, 1.5²)        noise variance
-    log σ_m² / σ²   ~ N(0, .7²)               a task's own noise variance
+    log ℓ_c           ~ N(√2 + ½ log d, 3)    lengthscales of the common function
+    log (ℓ_h / ℓ_c)   ~ N(0, .7²)             lengthscales of a task's own function
+    log s_c           ~ N(log .8, 1)          standard deviation of the common function
+    log s_h           ~ N(log .7, 1)          standard deviation of a task's own function
+    log (s_h / s_c)   ~ N(.3, .3² M / 2)      ratio of both, for M tasks (M = 2 for a single task)
+    log σ²            ~ N(log .01, 1.5²)      noise variance
+    log (σ_m² / σ²)   ~ N(0, .7²)             a task's own noise variance
 
 The hyperpriors apply to outcomes that are standardized task by task, and were chosen by experiment.
 """
@@ -75,8 +74,8 @@ class PopulationOptions:
 
     Args:
         max_iter: The maximum number of L-BFGS-B iterations.
-        fit_points: The maximum number of points of all tasks together to which hyperparameters are
-            fitted. Each task contributes the same share of its points, from its worst to its best
+        fit_points: The hyperparameters are fitted to at most this number of points of all tasks
+            together. Each task contributes the same share of its points, from its worst to its best
             outcome, but at least five points. If five points of each task exceed the maximum, some
             tasks are left out.
         max_inducing: The maximum number of inducing points. The GP is conditioned on all points;
@@ -96,7 +95,7 @@ class PopulationOptions:
 
     def __post_init__(self) -> None:
         if self.max_iter < 1 or self.fit_points < 1 or self.max_inducing < 1:
-            raise ValueError("max_iter, fit_points and max_inducing must be positive.")
+            raise ValueError("max_iter=, fit_points= and max_inducing= must be positive.")
 
 
 def thinned(tasks: Observations, max_points: int) -> Observations:
@@ -258,7 +257,7 @@ def fit_population(
         options: The options of the fit.
 
     Returns:
-        The hyperparameters, and the log posterior of the fitted points up to a constant.
+        The hyperparameters, and their log posterior density up to a constant.
     """
     sample = thinned(tasks, options.fit_points)
     # Only the tasks in the sample get their own noise variance.
@@ -480,7 +479,7 @@ class SourcePopulation(ConditionedPrior):
         return squares / (_PSEUDO_TASKS + self.num_tasks)
 
     def default_outcome_transform(self, batch_shape: torch.Size) -> PooledStandardize:
-        """Builds the standardization of a target's outcomes by the sources' mean and scale.
+        """Builds the standardization of a target's outcomes by the typical level and scale.
 
         Args:
             batch_shape: The batch shape of the target model.

@@ -1,4 +1,4 @@
-"""Reads cells as people write them: spreadsheet files, decimal commas, units, and codes.
+"""Reads tables as people write them: spreadsheets, decimal commas, units, and codes.
 
 Read this to see what a table may contain besides plain numbers and text. A *code* is a number in
 place of a missing value, such as -999.
@@ -34,11 +34,11 @@ MONTH = (
     r"|july?|juli|aug(?:ust)?|sept?(?:ember)?|o[ck]t(?:ober)?|nov(?:ember)?|de[cz](?:ember)?)\b\.?"
 )
 
-#: A unit is one word that does not begin with a digit. A month is no unit: spreadsheets turn the
-#: text ``2-5`` into dates such as ``2. Mai``.
+#: Pattern of a unit: one word that does not begin with a digit. The name of a month is not a unit,
+#: because spreadsheets turn a text such as ``2-5`` into a date such as ``2. Mai``.
 UNIT = rf"(?!{MONTH})(?:[^\W\d_]|[%‰°µ])[^\d\s]*(?:[-^]\d+)?"
 
-#: Patterns of cells that are no numbers, with remarks for messages.
+#: Patterns of cells with a date or a duration, and remarks on such cells for messages.
 DATE = (
     r"\s*(?:\d{4}([-/])\d\d?\1\d\d?|\d\d?([./])\d\d?\2(?:\d{2,4})?"
     rf"|\d\d?[\s.-]*{MONTH}[\s.-]*(?:\d{{2,4}})?|{MONTH}[\s.-]*\d{{1,4}})(?:[ T]\d\d?:\d\d\S*)?\s*"
@@ -49,22 +49,23 @@ REMARKS = {
     DURATION: " (it looks like a duration: write a number, such as minutes)",
 }
 
-#: A number, optionally with a unit.
+#: Pattern of a number, optionally with a unit.
 NUMBER = rf"^\s*(?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(?P<unit>{UNIT})?\s*$"
 
-#: A number with points or commas, optionally with a sign such as ``<`` before it, and a unit, a
-#: standard error and a mark such as ``*`` after it.
+#: Pattern of a number that may have points or commas. A sign such as ``<`` may precede the number.
+#: A unit, a standard error and a mark such as ``*`` may follow.
 SEPARATED = re.compile(
     rf"[^\w.,]*\d[\d.,]*(?:e[-+]?\d+)?\s*(?:{UNIT})?"
     rf"(?:\s*(?:±|\+/-|\+-)\s*\d[\d.,]*\s*(?:{UNIT})?)?\s*[*†‡]*\s*",
     re.IGNORECASE,
 )
 
-#: Digits in groups of three. The separator of the groups, {0}, is a comma or a point.
+#: Pattern of digits in groups of three. The separator of the groups, {0}, is a comma or a point.
 GROUPS = r"(?<![\d.,])[1-9]\d{{0,2}}(?:{0}\d{{3}})+(?![{0}\d])"
 
-#: Patterns of numbers by their decimal mark, a comma or a point. The mark is certain if the number
-#: also has separators of thousands, or if the number of digits after a single mark is not three.
+#: By decimal mark, a comma or a point: the pattern of numbers that certainly have this mark. The
+#: mark is certain if there are also separators of thousands, or if it is not followed by exactly
+#: three digits.
 SHOWS = {
     mark: r"^[^\w.,]*(?:[1-9]\d{{0,2}}{1}\d{{3}}(?:{0}\d|{1}\d{{3}}(?!\d))"
     r"|(?![1-9]\d{{0,2}}{0}\d{{3}}(?!\d))\d+{0}\d+(?![\d.,]))".format(*pair)
@@ -74,8 +75,8 @@ SHOWS = {
 #: Pattern of a choice such as ``64`` or ``64,32``, which may list the sizes of a network's layers.
 LIST = r"\s*(?:[4-9]|[1-9]\d+)(?:,[1-9]\d+)*\s*"
 
-#: Units that can be converted. Each unit has its base unit, and the factor and the offset of the
-#: conversion to the base unit.
+#: Units that can be converted. Each unit maps to its base unit, and to the factor and the offset
+#: that convert a number to the base unit.
 SCALES = {
     f"{prefix}{unit}": ("L" if unit == "l" else unit, factor, 0.0)
     for unit in ("g", "L", "l", "mol", "M", "m", "s", "Pa", "bar", "V", "W", "A", "Hz", "J")
@@ -99,16 +100,16 @@ USUAL_CODE = re.compile(
 #: that occurs once, and ``FAR_ODD`` for any other number that occurs at least three times.
 FAR, FAR_ONCE, FAR_ODD = 2.0, 100.0, 50.0
 
-#: Numbers that often code a missing value of a parameter. Powers of ten below 1e15 are no codes,
-#: because parameters often have such values.
+#: Numbers that often code a missing value of a parameter. Powers of ten below 1e15 are left out,
+#: because they are often ordinary values of parameters.
 PARAMETER_CODE = re.compile(r"-1|-99|-?(?:9{3,}(?:\.9+)?)|1e\+\d+|2147483647|3\.40282\d*e\+38")
 
-#: Largest number of cells without a number, divided by the number of cells with a number, in a
-#: column that is read as numbers.
+#: Maximum ratio of cells without a number to cells with a number in a column that is read as
+#: numbers.
 MAX_SLIPS = 0.1
 
 
-#: Attribute of a table with a remark on the sheets of its Excel file.
+#: Name of the attribute of a table that holds a remark on the sheets of the table's Excel file.
 SHEETS = "sheets"
 
 
@@ -142,7 +143,7 @@ def decoded(path: str | PathLike[str]) -> tuple[str, str]:
         The text, and the name of the encoding.
 
     Raises:
-        ValueError: If the file is no text file.
+        ValueError: If the file is not a text file.
 
     Example:
         >>> _ = Path("runs.csv").write_text("time (min);yield\n1,5;80\n", encoding="utf-16")
@@ -155,7 +156,7 @@ def decoded(path: str | PathLike[str]) -> tuple[str, str]:
     marks = {BOM_UTF8: "utf-8-sig", BOM_UTF16_LE: "utf-16", BOM_UTF16_BE: "utf-16"}
     encoding = next((name for mark, name in marks.items() if raw.startswith(mark)), "utf-8")
     if encoding != "utf-16" and b"\0" in raw:
-        raise ValueError(f"{path} is no text file: save it as a text file, or a table as .xlsx.")
+        raise ValueError(f"{path} is no text file: save it as text, or save a table as .xlsx.")
     try:
         return raw.decode(encoding), encoding
     except UnicodeDecodeError:
@@ -169,7 +170,8 @@ def separator(text: str) -> str:
         text: The text of the file.
 
     Returns:
-        The most frequent of these characters in the first line that has any of them.
+        The most frequent of these characters in the first line that has any of them. If this line
+        is ``sep=`` and one character, as Excel writes it, this character.
 
     Example:
         >>> separator("time (min);yield\n1,5;80\n")
@@ -184,21 +186,22 @@ def separator(text: str) -> str:
 def read_table(path: str | PathLike[str], choices: Container[str] = ()) -> DataFrame:
     r"""Reads a table from a file, as the command line does.
 
-    In columns of text and in ``choices``, "None" and "nan" are words, not empty cells. Cells of a
-    text file are separated by commas, semicolons or tabs. With semicolons or tabs, numbers may have
-    a decimal comma and separators of thousands, see :func:`decimal_points`. The index numbers the
-    rows as a spreadsheet does: the row of column names is row 1. Empty rows are left out.
+    In columns of text and in the columns ``choices``, "None" and "nan" are words, not empty cells.
+    Cells of a text file are separated by commas, semicolons or tabs. With semicolons or tabs,
+    numbers may have a decimal comma and separators of thousands, see :func:`decimal_points`. The
+    index of the table holds row numbers as in a spreadsheet: the row of column names is row 1.
+    Empty rows are left out.
 
     Args:
         path: A text file, or an Excel file (``.xlsx``; needs openpyxl), whose first sheet is read.
-            The content of the file decides, not the ending of its name.
+            The content of the file determines its type; the ending of its name has no effect.
         choices: Columns that hold choices, not numbers.
 
     Returns:
         The table.
 
     Raises:
-        ValueError: If the file is empty or is no table, if most columns have no name, or if the
+        ValueError: If the file is empty or not a table, if most columns have no name, or if the
             number of cells in a row differs from the number of column names.
 
     Example:
@@ -238,7 +241,7 @@ def read_table(path: str | PathLike[str], choices: Container[str] = ()) -> DataF
 
 
 def even_lines(path: str | PathLike[str], content: str, sep: str) -> dict[int, list[str]]:
-    """Splits a text file into cells, and drops empty cells after the last column.
+    """Splits a text file into cells, and drops empty cells to the right of the last column.
 
     Args:
         path: The file, for messages.
@@ -246,11 +249,11 @@ def even_lines(path: str | PathLike[str], content: str, sep: str) -> dict[int, l
         sep: The separator.
 
     Returns:
-        Mapping from row numbers, counted from 1, to the cells of the row. The first row has the
-        column names. Empty rows are left out.
+        Mapping from the number of each row, counted from 1, to the list of its cells. The first
+        row has the column names. Empty rows are left out.
 
     Raises:
-        ValueError: If the file is empty or is no table, if two columns have the same name, or if
+        ValueError: If the file is empty or not a table, if two columns have the same name, or if
             the number of cells in a row differs from the number of column names.
     """
     try:
@@ -264,7 +267,7 @@ def even_lines(path: str | PathLike[str], content: str, sep: str) -> dict[int, l
         width = len(next(iter(found.values()), line))
         if len(line) < width or any(map(str.strip, line[width:])):
             raise ValueError(
-                f"{path} has {len(line)} cells in row {row} and {width} column names: put text "
+                f"{path} has {len(line)} cells in row {row}, but {width} column names: put text "
                 f"that contains {sep!r} in quotation marks, write a separator for each empty cell, "
                 "and delete rows above the row of column names."
             )
@@ -278,9 +281,10 @@ def even_lines(path: str | PathLike[str], content: str, sep: str) -> dict[int, l
 
 
 def _read_sheet(path: str | PathLike[str], **options: Any) -> DataFrame:
-    """Reads the first sheet of an Excel file, with the row numbers of the sheet.
+    """Reads the first sheet of an Excel file; the index of the table holds the sheet's row numbers.
 
-    If there are several sheets, the table's attribute :data:`SHEETS` names the sheets.
+    If the file has several sheets, the attribute :data:`SHEETS` of the table holds a remark that
+    names the sheets.
     """
     try:
         with pd.ExcelFile(path) as book:
@@ -301,7 +305,10 @@ def _read_sheet(path: str | PathLike[str], **options: Any) -> DataFrame:
 
 
 def sheets(frame: DataFrame) -> str:
-    """Returns a remark for messages on the sheets of a table's Excel file; "" if there is one."""
+    """Returns a remark that names the sheets of a table's Excel file, for the end of a message.
+
+    Returns "" unless the file has several sheets.
+    """
     return str(frame.attrs.get(SHEETS, ""))
 
 
@@ -324,24 +331,24 @@ def plain(value: Any) -> Any:
 def refuse_cell(
     bad: Any, column: Series, reason: str, what: str = "The column", verb: str = "has"
 ) -> None:
-    """Raises an ``InputDataError`` about the first cell where ``bad`` is true, if any.
+    """Raises an ``InputDataError`` about the first cell for which ``bad`` is true, if any.
 
     Args:
-        bad: An ``n`` array.
+        bad: An ``n`` array: whether each cell is invalid.
         column: A column with ``n`` cells.
         reason: The end of the message, after the value and the row of the cell.
         what: The first words of the message, before the name of the column.
         verb: The verb of the message, between the name of the column and the value of the cell.
 
     Raises:
-        InputDataError: If ``bad`` is true anywhere.
+        InputDataError: If a cell is invalid.
     """
     for sentence in _about_first(bad, column, reason, what, verb):
         raise InputDataError(sentence)
 
 
 def log_cell(bad: Any, column: Series, reason: str, level: int = logging.WARNING) -> None:
-    """Logs the message that :func:`refuse_cell` raises, if ``bad`` is true for a cell."""
+    """Logs a message about the first cell for which ``bad`` is true; see ``refuse_cell``."""
     for sentence in _about_first(bad, column, reason):
         logger.log(level, sentence)
 
@@ -349,7 +356,7 @@ def log_cell(bad: Any, column: Series, reason: str, level: int = logging.WARNING
 def _about_first(
     bad: Any, column: Series, reason: str, what: str = "The column", verb: str = "has"
 ) -> Iterator[str]:
-    """Yields a message about the first cell where ``bad`` is true; nothing if there is none."""
+    """Yields a message about the first cell for which ``bad`` is true, if there is such a cell."""
     bad = np.asarray(bad, dtype=np.bool_)
     if not bad.any():
         return
@@ -372,12 +379,12 @@ def check_same_units(
             of the columns. Cells without a unit agree with every unit.
         columns: Columns that hold numbers.
         are_outcomes: Whether the columns are outcomes or standard errors. In these columns, only
-            usual units count, because a word after a number may be a remark. For parameters, there
-            is a warning if one table has a unit, and another table has numbers without a unit that
-            likely have another unit.
+            usual units count, because a word after a number may be a remark. For parameters, a
+            warning is logged if one table has a unit, and numbers without a unit in another table
+            are so different that they likely have another unit.
 
     Raises:
-        InputDataError: If the first units of two tables differ.
+        InputDataError: If the first unit in a column differs between two tables.
 
     Example:
         >>> tables = {"runs": DataFrame({"T": ["90 °C"]}), "candidates": DataFrame({"T": [80, 90]})}
@@ -398,8 +405,8 @@ def check_same_units(
         if len(found) > 1:
             (unit, what), (other, where) = list(found.values())[:2]
             raise InputDataError(
-                f"{name!r} is in {unit!r} in the {what} and in {other!r} in the {where}: convert "
-                "one of them."
+                f"{name!r} has the unit {unit!r} in the {what}, but {other!r} in the {where}: "
+                "convert one of them."
             )
         if not are_outcomes and found and values[False]:
             (unit, what), *_ = found.values()
@@ -428,7 +435,7 @@ def decimal_points(
             ``False``, such a number does not change.
 
     Returns:
-        Mapping from each of the columns that holds text to its cells.
+        Mapping from each of the columns that holds text to the column's rewritten cells.
 
     Example:
         >>> decimal_points(DataFrame({"T": ["1.350,5", "1.200 °C", "900"]}), ["T"])["T"].tolist()
@@ -472,7 +479,11 @@ def _number_or_none(cell: Any) -> str | None:
 
 
 def _split(frame: DataFrame, columns: Collection[Any]) -> dict[Any, DataFrame]:
-    """Splits cells such as ``110 °C`` in columns of text into tables of numbers and units."""
+    """Splits cells such as ``110 °C`` into numbers and units.
+
+    Returns a mapping from each column of text to a table with the columns ``number``, ``unit`` and
+    ``cell``, the whole cell.
+    """
     return {
         name: cells.astype(str).str.extract(NUMBER).assign(cell=cells)
         for name, cells in decimal_points(frame, columns).items()
@@ -487,12 +498,12 @@ def with_numbers(frame: DataFrame, columns: Collection[Any], whole: bool = False
     Args:
         frame: A table; it may lack some of the columns.
         columns: Columns that hold numbers. Text without a number does not change.
-        whole: Whether to convert a column only if almost all of its cells are numbers in one unit;
-            all other columns stay text. In a converted column, the few other cells are emptied, and
-            the log counts these cells.
+        whole: Whether to convert only the columns in which almost all cells are numbers in one
+            unit; all other columns stay text. In a converted column, the few cells that are not
+            such numbers are emptied, and the log counts these cells.
 
     Returns:
-        A table with the numbers.
+        The table with numbers in these columns.
 
     Raises:
         InputDataError: If a column has several units that cannot be converted.
@@ -582,7 +593,8 @@ def rows_of_tasks(column: Series) -> dict[str, NDArray[np.intp]]:
 def codes(values: Array) -> list[float]:
     """Finds numbers, such as -999, that stand for missing outcomes.
 
-    Such a number is far from all other outcomes. It is a usual code, or occurs several times.
+    A number stands for missing outcomes if it is far from all other outcomes, and if it is a usual
+    code or occurs several times.
 
     Args:
         values: The outcomes of all tables; NaN where an outcome is missing.
@@ -611,7 +623,11 @@ def codes(values: Array) -> list[float]:
 
 
 def _is_code(value: float, count: int, is_usual: bool, others: Array) -> bool:
-    """Returns whether a number is so far from all others that it stands for a missing value."""
+    """Returns whether ``value`` is so far from ``others`` that it stands for a missing value.
+
+    The necessary distance depends on ``count``, how often the value occurs, and on whether the
+    value is a usual code.
+    """
     enough = (FAR if count > 1 else FAR_ONCE) if is_usual else FAR_ODD if count > 2 else np.inf
     is_negative = value < 0 <= others.min(initial=np.inf)  # the only negative number
     if is_negative and is_usual and len(others):
@@ -649,13 +665,13 @@ def parameter_codes(values: Array, others: Array) -> list[float]:
 
 
 def without_codes(column: Series) -> Series:
-    """Empties cells of a column with numbers, such as -999, that stand for a missing value.
+    """Empties each cell whose number, such as -999, stands for a missing value of a parameter.
 
     Args:
         column: A parameter's column of numbers.
 
     Returns:
-        The column with NaN in place of codes. A warning in the log names the first code.
+        The column with NaN in place of such numbers. A warning in the log names the first number.
 
     Example:
         >>> without_codes(Series([60.0, 70.0, 80.0, -999.0])).tolist()
@@ -666,6 +682,6 @@ def without_codes(column: Series) -> Series:
     found = parameter_codes(values, others)
     if -1.0 in found and not (others % 1).any() and others.min() <= 10:
         found.remove(-1.0)  # often means "no limit"
-        log_cell(column == -1, column, "which may mean a missing value: then empty the cell")
+        log_cell(column == -1, column, "which may mean a missing value: if so, empty the cell")
     log_cell(column.isin(found), column, "which counts as an empty cell: empty it, or correct it")
     return column.mask(column.isin(found))

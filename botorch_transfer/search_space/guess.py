@@ -1,10 +1,10 @@
 """Guesses a search space from a table of runs, as a draft to edit.
 
 A table does not determine the whole space, so some properties are guessed. A scale is logarithmic
-if the median of the values is nearer to the middle of a logarithmic scale than of a linear scale.
-A column with few distinct numbers becomes an ordinal parameter; a column with many distinct numbers
-becomes a parameter with a range. A parameter with empty cells is conditional if the values of
-another parameter determine which cells are empty.
+if the median of the values is nearer to the middle of the range on a logarithmic scale than on a
+linear scale. A column with few distinct numbers becomes an ordinal parameter; a column with many
+distinct numbers becomes a parameter with a range. A parameter with empty cells is conditional if
+the values of another parameter determine which cells are empty.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ from botorch_transfer.search_space.space import SearchSpace, check_arguments, ch
 
 logger = logging.getLogger(__name__)
 
-#: Least ratio of the largest to the smallest number for a logarithmic scale.
+#: Minimum ratio of the largest to the smallest number of a column that gets a logarithmic scale.
 LOG_RATIO = 10
 
 #: Maximum number of levels of an ordinal parameter, and least mean number of runs per level.
 MAX_LEVELS, RUNS_A_LEVEL = 10, 5
 
-#: Maximum number of distinct values in a column of text that holds choices.
+#: Maximum number of distinct values in a column of text that becomes a categorical parameter.
 MAX_CHOICES = 100
 
-#: Empty cells count as the choice "none" if their share of all cells is at least this value, or at
-#: least half of the average share of a choice.
+#: Empty cells of a column of choices count as the choice "none" if their share of all cells is at
+#: least this value. With many choices, half of the average share of a choice is enough.
 MANY_EMPTY = 0.05
 
 #: Pattern of names of columns that hold the place, time or number of a run.
@@ -69,7 +69,7 @@ NOTES = re.compile(
 STEPS = re.compile(r"(?i)epoch|step|iteration|iter")
 
 LARGE_IS_GOOD = r"acc|accuracy|score|auc|f1|r2|yield|conversion|selectivity|ee|er|de|purity"
-#: Words in the names of minimized outcomes. ``LARGE_IS_GOOD`` has words for maximized outcomes.
+#: Words in names of outcomes to minimize; ``LARGE_IS_GOOD`` has words for outcomes to maximize.
 SMALL_IS_GOOD = r"loss|error|err|rmse|mse|mae|mape"
 
 #: Pattern of names of measures. Units in brackets and per cent signs are removed before matching.
@@ -97,7 +97,8 @@ HOLD_NO_NUMBERS = {
 #: a spreadsheet has converted a number to a date.
 UNCLEAR = rf"{DATE}|{DURATION}|\s*[-+]?(?:\d{{1,3}}(?:[., ']\d{{3}})+|\d+,\d+)\s*"
 
-#: A column may be another measure if its rank correlation with the outcome is above this value.
+#: A column may be another measure if the magnitude of its rank correlation with the outcome is
+#: above this value.
 ALMOST_THE_OUTCOME = 0.99
 
 
@@ -112,7 +113,7 @@ def guess_space(
 ) -> SearchSpace:
     """Guesses the search space of a table of runs; check the result before you use it.
 
-    Some columns are left out, because they are no parameters. The log names these columns with the
+    Some columns are left out, because they are not parameters. The log names these columns with the
     reason:
 
     - columns with a single value, or with a single value in each task;
@@ -121,16 +122,19 @@ def guess_space(
     - columns with the name of a measure, such as ``accuracy``;
     - columns that change within a run;
     - columns of text that only rename the values of another column, such as the CAS numbers of
-      solvents. Of such columns, the column with the largest share of letters is kept.
+      solvents. Of columns that rename one another, the column with the largest share of letters
+      is kept.
 
-    The range of a parameter is the range of its column, without codes of missing values.
+    The range of a parameter is the range of its column, without codes of missing values such as
+    -999.
 
     Args:
         frame: The table, one row per run. Text such as ``"110 °C"`` is read as a number.
-        leave_out: Columns that are no parameters, such as the task and the outcomes.
+        leave_out: Columns that are not parameters, such as the task and the outcomes.
         task: The column that names the task.
-        outcome: The outcomes, which are no parameters. If the rank correlation of a column with an
-            outcome is almost 1 or -1 in each task, the column is kept, with a warning.
+        outcome: The columns of outcomes, which are not parameters. If another column has a rank
+            correlation of almost 1 or -1 with an outcome in each task, the column is kept, and a
+            warning is logged.
         step: The column of the step, in a table with one row per step.
         run: The column that identifies the run, in a table with one row per step. By default, a new
             run starts where the step does not increase.
@@ -140,7 +144,7 @@ def guess_space(
         parameters with empty cells. Otherwise, parameters have the order of the columns.
 
     Raises:
-        InputDataError: If no column is left.
+        InputDataError: If the table has no rows or lacks a named column, or if no column is left.
 
     Example:
         >>> from pandas import DataFrame
@@ -207,15 +211,14 @@ def guess_space(
             if other != value:
                 message = "%r has both %r and %r: if they mean the same, use one spelling"
                 logger.warning(message, name, other, value)
+    listed = "; ".join(f"{name!r} {unused[name]}" for name in columns if name in unused)
     if unused:
-        listed = "; ".join(f"{name!r} {unused[name]}" for name in columns if name in unused)
         has_remedy = any(": " in reason for reason in unused.values())
         level = logging.WARNING if copies or has_remedy else logging.INFO
         logger.log(level, "Columns that are left out: %s", listed)
     if not found:
-        raise InputDataError(
-            f"The table has no column that varies besides {', '.join(map(repr, leave_out))}."
-        )
+        problem = "No column is left as a parameter: give the settings of each run."
+        raise InputDataError(f"{problem} Left out: {listed}." if unused else problem)
     return SearchSpace(list(found.values()))
 
 
@@ -263,7 +266,7 @@ def _describes_runs(column: Series, tasks: Series | None) -> str | None:
 
 
 def _runs(frame: DataFrame, task: str | None, step: str | None, run: str | None) -> Series:
-    """Returns the number of each row's run, for a table with several rows per run."""
+    """Returns the run number of each row, for a table with several rows per run."""
     keys = [frame[name] for name in (task, run) if name is not None]
     if run is not None or step is None:
         return frame.groupby([key.to_numpy() for key in keys], dropna=False).ngroup()
@@ -285,7 +288,10 @@ def _is_almost(column: Series, outcome: Series, tasks: Series | None) -> bool:
 
 
 def _copies(frame: DataFrame, columns: Sequence[str]) -> dict[str, str]:
-    """Maps columns of text that only rename another column's values to a reason for the log."""
+    """Finds columns of text that only rename the values of another column.
+
+    Returns a mapping from each of these columns to the reason to leave out the column.
+    """
     distinct = frame[columns].drop_duplicates()  # counts replicates once
     same: dict[bytes, list[str]] = {}
     for name in columns:
@@ -302,7 +308,7 @@ def _copies(frame: DataFrame, columns: Sequence[str]) -> dict[str, str]:
 
 
 def _guess(column: Series, num_rows: int, active_if: ActiveIf | None = None) -> Parameter | str:
-    """Guesses a parameter from a column; returns a reason as text if the column is no parameter."""
+    """Guesses the parameter of a column. If the column is not a parameter, returns the reason."""
     name, values = str(column.name), column.unique()
     if len(values) < 2:
         return "never changes"
@@ -315,7 +321,7 @@ def _guess(column: Series, num_rows: int, active_if: ActiveIf | None = None) -> 
         is_number = to_numeric(column, errors="coerce").notna()
         is_unclear = ~is_number & column.astype(str).str.fullmatch(UNCLEAR)
         if (is_number | is_unclear).all() and (is_number.any() or is_dropped):
-            problem = "which is no clear number: write a decimal point, or a list as 64-32"
+            problem = "which is no clear number: write a decimal point, or write a list as 64-32"
             refuse_where(is_unclear.to_numpy(np.bool_), column, problem)
         if is_dropped:
             return "hardly repeats"
@@ -343,7 +349,10 @@ def _guess(column: Series, num_rows: int, active_if: ActiveIf | None = None) -> 
 
 
 def find_condition(frame: DataFrame, name: str, parents: list[Parameter]) -> dict[str, Any] | None:
-    """Finds an ``active_if`` for a column: a parent whose value decides which cells are filled."""
+    """Finds an ``active_if`` for a column: a parent whose value decides which cells are filled.
+
+    Returns ``None`` if no parameter in ``parents`` is such a parent.
+    """
     filled = frame[name].notna()
     for parent in parents:
         if isinstance(parent, CategoricalParameter | OrdinalParameter):

@@ -19,9 +19,9 @@ def likely_column(name: str, columns: Collection[Any]) -> str | None:
         columns: The table's columns.
 
     Returns:
-        The name of a column that is similar to ``name``, abbreviates ``name``, or is abbreviated by
-        ``name``. An abbreviation is the beginning or the initials of a name. ``None`` if there is
-        no such column.
+        The name of a column if it is similar to ``name``, abbreviates ``name``, or is abbreviated
+        by ``name``. An abbreviation is the beginning or the initials of a name. ``None`` if no
+        column has such a name.
 
     Example:
         >>> likely_column("learning_rate", ["Learning rate", "momentum"])
@@ -53,6 +53,6 @@ def _forms(name: str) -> tuple[str, str | None]:
 
 
 def hint(name: Any, names: Collection[Any], what: str = "column") -> str:
-    """Returns a remark for a message that names a similar column; "" if no column is similar."""
+    """Returns a remark that names a similar column, for messages; "" if no column is similar."""
     likely = likely_column(name, names) if isinstance(name, str) else None
     return f" (a similar {what} is {likely!r})" if likely is not None else ""

@@ -26,7 +26,7 @@ from botorch_transfer.search_space.names import hint
 Array = NDArray[np.float64]
 ActiveIf = Mapping[str, Any]
 
-#: Largest whole number of a parameter. Larger numbers are not exact in double precision.
+#: Largest magnitude of a whole number. Larger whole numbers are not exact in double precision.
 MAX_NUMBER = 2**53
 
 
@@ -145,7 +145,7 @@ class Parameter(ABC):
         return rng.random((n, len(self.feature_names)))
 
     def contains(self, value: Hashable) -> bool:
-        """Returns whether the parameter can have ``value``; ``False`` if it is continuous.
+        """Returns whether the parameter can have ``value``; ``False`` for continuous parameters.
 
         Args:
             value: A value in the ``active_if`` of another parameter.
@@ -189,12 +189,12 @@ def _is_number(value: Any) -> bool:
 
 
 def is_none(value: Any) -> bool:
-    """Returns whether a choice is "none", in upper or lower case; empty cells have this choice."""
+    """Returns whether a choice is "none" in upper or lower case, the choice of empty cells."""
     return isinstance(value, str) and value.casefold() == "none"
 
 
 def _ratio(part: Array, whole: Array) -> Array:
-    """Divides ``part`` by ``whole``; returns 0.5 where ``whole`` is zero (a constant)."""
+    """Divides ``part`` by ``whole``; returns 0.5 where ``whole`` is zero (a range of one value)."""
     return np.divide(part, whole, out=np.full_like(part, 0.5), where=whole > 0)
 
 
@@ -274,7 +274,7 @@ class _RangeParameter(Parameter):
 
     @property
     def _ends(self) -> Array:
-        """Lower and upper bound on the (maybe logarithmic) scale; integers have a margin of 0.5."""
+        """Lower and upper bound on the parameter's scale; integer ranges are widened by 0.5."""
         return self._scale(np.array([self.lower - self._margin, self.upper + self._margin]))
 
 
@@ -298,8 +298,8 @@ class FloatParameter(_RangeParameter):
             rounded.
 
     Raises:
-        ValueError: If the range is empty, is not finite, has no multiple of the step, or has a
-            bound that is not on the logarithmic scale.
+        ValueError: If the range is empty or not finite, or has too few multiples of the step. Also
+            if a bound has no logarithm on the logarithmic scale.
 
     Example:
         >>> FloatParameter("learning_rate", 1e-5, 1e-1, log=True).name
@@ -348,7 +348,7 @@ class FloatParameter(_RangeParameter):
 
     @property
     def size(self) -> int | None:
-        """Number of multiples of the step; 1 for a constant; ``None`` if it is continuous."""
+        """Number of multiples of the step; 1 for a constant; ``None`` for any other parameter."""
         if self.step is not None:
             return round((self.upper - self.lower) / self.step) + 1
         return 1 if self.lower == self.upper else None
@@ -373,15 +373,15 @@ class IntegerParameter(_RangeParameter):
 
     Every integer ``k`` has a cell ``[b_k, b_{k+1})`` of the unit interval. By default, all cells
     have the same width. With ``log=True``, the width is proportional to the width of
-    ``[k - 1/2, k + 1/2)`` on the logarithmic scale. A point is decoded to the integer in whose cell
-    the point lies. So the share of uniform points that are decoded to ``k`` is the width of its
-    cell, also at the bounds. Encoding places ``k`` in its cell at
+    ``[k - 1/2, k + 1/2)`` on the logarithmic scale. A point is decoded to the integer whose cell
+    contains the point. If points are uniform, the share of points that are decoded to ``k`` is thus
+    the width of the cell of ``k``, also at the bounds. The encoding of ``k`` is the point
 
-        u_k = b_k / (b_k + 1 - b_{k+1}),
+        u_k = b_k / (b_k + 1 - b_{k+1})
 
-    the total width of the cells below divided by the total width of all other cells. The bounds are
-    then exactly 0 and 1, as BoTorch's mixed optimizer requires. Cells of equal widths give
-    ``(k - lower) / (upper - lower)``.
+    in this cell: the total width of all cells below the cell, divided by the total width of all
+    other cells. The encodings of the bounds are then exactly 0 and 1, as BoTorch's mixed optimizer
+    requires. If all cells have the same width, the encoding is ``(k - lower) / (upper - lower)``.
 
     Args:
         name: Column of the table that holds the parameter.
@@ -391,8 +391,8 @@ class IntegerParameter(_RangeParameter):
         active_if: See :class:`FloatParameter`.
 
     Raises:
-        ValueError: If the bounds are not integers, the range is empty, ``log=True`` and the range
-            is not positive, or ``log`` is not a boolean.
+        ValueError: If a bound is not an integer, the range is empty, or ``log`` is not a boolean.
+            Also if ``log=True`` and the lower bound is not positive.
 
     Example:
         >>> IntegerParameter("max_depth", 1, 12).size
@@ -432,11 +432,12 @@ class IntegerParameter(_RangeParameter):
         return self._inside(integers)[:, None]
 
     def decode(self, unit: Array) -> DataFrame:
-        """Maps each point of the unit interval to the integer in whose cell the point lies."""
+        """Maps each point of the unit interval to the integer whose cell contains the point."""
         u = unit[:, 0]
         integers = np.rint(self._unscale(u)).clip(self.lower, self.upper)
-        # The encoding of an integer may be within a rounding error of the edge of its cell. A point
-        # that is so close to an encoding is decoded to this integer, even from another cell.
+        # The encoding of an integer may be within a rounding error of the edge of its cell. So a
+        # point within 1e-7 of an encoding is decoded to the integer of this encoding, even if the
+        # point lies in another cell.
         nearby = np.stack([integers - 1, integers, integers + 1]).clip(self.lower, self.upper)
         distances = np.abs(self._inside(nearby) - u)
         nearest = np.take_along_axis(nearby, distances.argmin(axis=0)[None], axis=0)[0]
@@ -460,7 +461,7 @@ class _ListedParameter(Parameter):
     values: Sequence[Any]
 
     def __post_init__(self) -> None:
-        # A set has another order in each process.
+        # Sets are refused, because their order differs between processes.
         if isinstance(self.values, Iterable) and not isinstance(self.values, str | Set | Mapping):
             self._set(values=tuple(self.values))
         super().__post_init__()
@@ -491,8 +492,7 @@ class _ListedParameter(Parameter):
         """Encodes listed values; raises an error for other values; see ``Parameter.encode``."""
         ranks, column = self._ranks(frame[self.name]), frame[self.name]
         listed = ", ".join(map(repr, self.values[:12])) + (", ..." if self.size > 12 else "")
-        for cell in column[ranks < 0][:1]:
-            listed += hint(cell, self.values, "value")
+        listed += "".join(hint(cell, self.values, "value") for cell in column[ranks < 0][:1])
         problem = f"not one of {listed}: add the value to the search space, or drop these rows"
         refuse_where(ranks < 0, column, problem)
         return self.unit_grid()[ranks]
@@ -503,10 +503,10 @@ class _ListedParameter(Parameter):
         return self._look_up(column, rank_of, -1).astype(np.intp)
 
     def _look_up(self, column: Series, places: Mapping[Any, Any], nowhere: Any) -> NDArray[Any]:
-        """Maps cells by ``places``, unknown cells to ``nowhere``; ignores surrounding blanks.
+        """Looks up each cell in ``places``, without blanks around text.
 
-        A text that is no key of ``places`` counts as a number, if possible, and a number that is no
-        key counts as a text.
+        If a text is not a key of ``places``, it is looked up as a number, if possible. If a number
+        is not a key, it is looked up as text. Cells that are not found get ``nowhere``.
         """
 
         def found(cell: Any) -> Any:
@@ -543,8 +543,8 @@ class OrdinalParameter(_ListedParameter):
         active_if: See :class:`FloatParameter`.
 
     Raises:
-        ValueError: If the list is empty, repeats a value, or has decreasing numbers. If
-            ``log=True`` and a value isn't a positive number.
+        ValueError: If the list is empty, repeats a value, or has decreasing numbers. Also if
+            ``log=True`` and a value is not a positive number.
 
     Example:
         >>> OrdinalParameter("batch_size", (8, 16, 32, 64), log=True).size
@@ -572,14 +572,14 @@ class OrdinalParameter(_ListedParameter):
             yield f"has log={self.log!r} and the values {self.values}: give positive numbers"
 
     def decode(self, unit: Array) -> DataFrame:
-        """Maps each point of the unit interval to the value in whose cell the point lies."""
+        """Maps each point of the unit interval to the value whose cell contains the point."""
         ranks = np.searchsorted(self._edges, unit[:, 0], side="right")
         if self.is_numeric:
             return DataFrame({self.name: np.array(self.values)[ranks]})
         return self._take(ranks)
 
     def place(self, frame: DataFrame) -> Array:
-        """Encodes listed values; interpolates or extrapolates other numbers; other text is NaN."""
+        """Encodes listed values; interpolates or extrapolates other numbers; NaN for other text."""
         ranks, positions = self._ranks(frame[self.name]), self.unit_grid()[:, 0]
         other = np.full(len(ranks), np.nan)
         if self.is_numeric and self.size > 1:
@@ -634,7 +634,7 @@ class OrdinalParameter(_ListedParameter):
             return super()._ranks(column)
         numbers, values = read_numbers(column), self._numbers
         ranks = np.searchsorted((values[:-1] + values[1:]) / 2, numbers)
-        # Errors are relative to the value, or to the smallest gap if the gap is larger.
+        # The tolerance is relative to the value, or to the smallest gap if this gap is larger.
         size = np.maximum(np.abs(values), np.diff(values).min() if self.size > 1 else 0.0)
         wrong = np.abs(numbers - values[ranks]) > relative_tolerance(column) * size[ranks]
         return np.where(wrong, -1, ranks)
@@ -644,7 +644,7 @@ class OrdinalParameter(_ListedParameter):
 class CategoricalParameter(_ListedParameter):
     """One of a list of values without an order, encoded one-hot or by descriptors.
 
-    If ``"none"`` is one of the values, in upper or lower case, empty cells have this value.
+    If ``"none"`` is one of the values, in upper or lower case, empty cells count as this value.
 
     Descriptors are numbers that describe the values, such as the polarity of a solvent. With
     ``descriptors``, descriptors replace one-hot columns: the encoding of a value consists of its
@@ -653,12 +653,13 @@ class CategoricalParameter(_ListedParameter):
 
     Args:
         name: Column of the table that holds the parameter.
-        values: All values: text, numbers, booleans. A text such as "1" in a table counts as 1 if
-            "1" is none of the values. The number 1 counts as "1" if 1 is none of the values. By
-            default, all values in the table of descriptors.
+        values: All values: text, numbers, booleans. By default, all values in the table of
+            descriptors. If the number 1 is in ``values``, but not the text "1", a cell with the
+            text "1" counts as the number. If the text is in ``values``, but not the number, a cell
+            with the number counts as the text.
         active_if: See :class:`FloatParameter`.
-        descriptors: A table of numbers, one row per value. The index has the values, or a column
-            with the parameter's name has them. The table may have values of old runs that are no
+        descriptors: A table of numbers, one row per value. The values are in the index, or in a
+            column with the parameter's name. The table may also have values of old runs that are no
             longer in ``values``.
 
     Raises:
@@ -711,7 +712,7 @@ class CategoricalParameter(_ListedParameter):
         return any(is_none(value) for value in self.values)
 
     def place(self, frame: DataFrame) -> Array:
-        """Encodes values, also former values that have descriptors; unknown values become NaN."""
+        """Encodes values, and former values that have descriptors; unknown values become NaN."""
         nowhere = np.full(len(self.feature_names), np.nan)
         return self._look_up(frame[self.name], self._points, nowhere).reshape(-1, len(nowhere))
 
@@ -740,7 +741,7 @@ class CategoricalParameter(_ListedParameter):
         return dict(zip(levels, points, strict=True))
 
     def _look_up(self, column: Series, places: Mapping[Any, Any], nowhere: Any) -> NDArray[Any]:
-        """Maps cells by ``places``; empty cells count as the value ``"none"``, or as unknown."""
+        """Looks up each cell in ``places``; empty cells count as the value ``"none"``, if any."""
         no_value = next((value for value in self.values if is_none(value)), object())
         filled = column.astype(object).where(column.notna(), no_value)
         return super()._look_up(filled, places, nowhere)
@@ -749,9 +750,10 @@ class CategoricalParameter(_ListedParameter):
 def _read_descriptors(
     name: str, table: DataFrame, values: Sequence[Any]
 ) -> dict[str, tuple[Any, ...]]:
-    """Checks a table of descriptors, whose index has the values, and converts it to tuples.
+    """Checks a table of descriptors, whose index holds the values of a parameter.
 
-    Returns the values under the name of the parameter, and each column under its own name.
+    Returns a dictionary of tuples: the name of the parameter maps to the values, and the name of
+    each column maps to its numbers.
     """
     numbers = table.apply(to_numeric, errors="coerce").astype(np.float64)
     missing = [value for value in values if value not in table.index]

@@ -90,11 +90,11 @@ def check_table(frame: DataFrame, columns: Collection[Any]) -> DataFrame:
         columns: Names of the columns that must not occur twice.
 
     Returns:
-        The table, in which a column with the name 1 has the name ``"1"``.
+        The table with column names as text: the name 1 becomes ``"1"``.
 
     Raises:
-        InputDataError: If ``frame`` is no ``DataFrame``, if column names have several levels, or if
-            one of the columns occurs more than once.
+        InputDataError: If ``frame`` is not a ``DataFrame``, if column names have several levels, or
+            if one of the columns occurs more than once.
     """
     if not isinstance(frame, DataFrame):
         raise InputDataError(f"The table is a {type(frame).__name__}: make a pandas DataFrame.")
@@ -125,9 +125,9 @@ class SearchSpace:
         parameters: The parameters; parents precede their dependent parameters.
 
     Raises:
-        ValueError: If there are no parameters, or two parameters have the same name or column. If
-            an ``active_if`` names a parameter that isn't earlier in the list, is continuous, or
-            doesn't have one of the values.
+        ValueError: If there are no parameters, or if two parameters have the same name or the same
+            column of the encoding. Also if an ``active_if`` names a parent that is continuous or
+            not earlier in the list, or a value that the parent cannot have.
 
     Example:
         >>> from pandas import DataFrame
@@ -198,10 +198,11 @@ class SearchSpace:
             spec: Mapping from parameter names to dictionaries, or a mapping that has such a mapping
                 under the key ``"params"``. Each dictionary has a ``"type"``. ``"float"`` and
                 ``"int"`` need ``"low"`` and ``"high"``. ``"ordinal"`` needs ``"values"``, and
-                ``"categorical"`` needs ``"choices"``. Optional entries are ``"log"`` (not for
-                categorical parameters), ``"step"`` (for floats), ``"descriptors"`` (for categorical
-                parameters), ``"active_if"``, such as ``{"kernel": ["rbf"]}`` or ``"kernel==rbf"``,
-                and ``"note"``, which is ignored.
+                ``"categorical"`` needs ``"choices"``. ``"simplex"`` is a fraction of a mixture,
+                from 0 to 1, and needs no further entry. Optional entries are ``"log"`` (not for
+                ``"categorical"`` and ``"simplex"``), ``"step"`` (for ``"float"`` and
+                ``"simplex"``), ``"descriptors"`` (for ``"categorical"``), ``"active_if"``, such as
+                ``{"kernel": ["rbf"]}`` or ``"kernel==rbf"``, and ``"note"``, which is ignored.
 
         Returns:
             The space, with parameters in the order of the mapping.
@@ -255,7 +256,7 @@ class SearchSpace:
             The dictionary that ``from_dict`` takes.
 
         Raises:
-            ValueError: If a parameter has a class of your own.
+            ValueError: If the class of a parameter is not a class of this package.
 
         Example:
             >>> SearchSpace([IntegerParameter("depth", 1, 9)]).to_dict()
@@ -393,7 +394,10 @@ class SearchSpace:
     def _encode(
         self, frame: DataFrame, how: Callable[[Parameter, DataFrame], Array]
     ) -> tuple[Tensor, list[tuple[str, Any, str]]]:
-        """Encodes a table by the function ``how``; also returns the result of ``without_place``."""
+        """Encodes the column of each parameter by the function ``how``.
+
+        Returns the encoded rows, and the values that cannot be encoded, as in ``without_place``.
+        """
         frame = check_table(frame, self.columns)
         unit, lost = np.empty((len(frame), self.dim)), np.zeros(len(frame), dtype=np.bool_)
         reasons: list[tuple[str, Any, str]] = []
@@ -431,8 +435,8 @@ class SearchSpace:
             A table with ``n`` rows. Conditional integers have pandas' nullable type ``Int64``.
 
         Raises:
-            ValueError: If ``X`` is no ``n x d`` tensor, or is outside of the unit cube by more than
-                1e-6.
+            ValueError: If ``X`` is not an ``n x d`` tensor, or is outside of the unit cube by more
+                than 1e-6.
         """
         if not isinstance(X, Tensor) or X.ndim != 2 or X.shape[-1] != self.dim:
             found = tuple(X.shape) if isinstance(X, Tensor) else type(X).__name__
@@ -571,7 +575,7 @@ class SearchSpace:
         return active
 
     def _combinations(self, chosen: Sequence[Parameter], max_rows: int) -> Array:
-        """Encodes all combinations of the values of the chosen parameters, ``m x d``.
+        """Returns an ``m x d`` array: the encoded combinations of values of ``chosen`` parameters.
 
         All parents of conditional parameters must be in ``chosen``. The columns of a parameter that
         is not in ``chosen`` are NaN in the rows in which this parameter is active.
@@ -634,11 +638,12 @@ def _check_condition(parameter: Parameter, earlier: Sequence[Parameter]) -> None
             )
 
 
-#: The ``"type"`` in files of a fraction of a mixture: a number from 0 to 1.
+#: Entry ``"type"`` of a parameter that is a fraction of a mixture: a number from 0 to 1.
 FRACTION = "simplex"
 
-#: Formats of dictionaries of parameters, by ``"type"``: the class, the required entries with the
-#: fields that they set, and the optional entries, which have the names of the fields.
+#: Formats of the dictionaries that describe parameters, by ``"type"``: the class of the parameter,
+#: the required entries with the fields that they set, and the optional entries. An optional entry
+#: has the name of the field that it sets.
 _FORMATS: dict[str, tuple[Callable[..., Parameter], dict[str, str], set[str]]] = {
     "float": (FloatParameter, {"low": "lower", "high": "upper"}, {"log", "step"}),
     "int": (IntegerParameter, {"low": "lower", "high": "upper"}, {"log"}),

@@ -43,7 +43,7 @@ from botorch_transfer.sources.prior import SourceGPs
 #: The number of RGPE's posterior samples, and the seed of the samples.
 NUM_SAMPLES, SEED = 256, 0
 
-#: SGPT's bandwidth ``ρ``: a source that misranks a share ``ρ`` of pairs or more has weight zero.
+#: SGPT's bandwidth ``ρ``: a source that misranks at least the share ``ρ`` of pairs has weight zero.
 BANDWIDTH = 0.1
 
 
@@ -117,7 +117,7 @@ class EnsembleGP(SourcePosteriorGP):
         The constructor and each fit call this method. Call this method yourself after you change
         hyperparameters.
         """
-        (X,) = self.train_inputs  # evaluation mode has transformed them
+        (X,) = self.train_inputs  # already transformed in evaluation mode
         X = self.transform_inputs(X) if self.training else X
         self.ensemble_weights.set(self._shares(X, self.train_targets))
 
@@ -162,8 +162,8 @@ def misranked_pairs(values: Tensor, Y: Tensor) -> Tensor:
     """
     Y = Y.reshape(*Y.shape[:-1], *[1] * (values.dim() - Y.dim()), Y.shape[-1])
     count = values.new_zeros(values.shape[:-1])
-    # Compares one point with all later points at a time, because all pairs would need too much
-    # memory.
+    # Compares one point at a time with all later points, because all pairs at once would need too
+    # much memory.
     for point in range(values.shape[-1] - 1):
         differences, observed = (
             each[..., point + 1 :] - each[..., point : point + 1] for each in (values, Y)
@@ -202,9 +202,9 @@ class RankWeightedGP(EnsembleGP):
     fraction of samples in which the model misranks the fewest pairs of points. If several models
     tie in a sample, the sample counts in equal parts for these models. The target's own model is
     sampled from its leave-one-out posteriors. A source has weight zero if its median number of
-    misranked pairs exceeds the 95th percentile for the target's own model. Use the class if the
-    sources resemble the target up to a monotone transform of their outcomes, because ranks do not
-    depend on offsets and scales.
+    misranked pairs exceeds the 95th percentile of this number for the target's own model. Use the
+    class if the sources resemble the target up to a monotone transform of their outcomes, because
+    ranks do not depend on offsets and scales.
 
     The constructor and each fit compute the weights; conditioning, fantasies and leave-one-out
     predictions keep the weights. With fewer than two target points there are no pairs to rank, so
@@ -232,7 +232,8 @@ class RankWeightedGP(EnsembleGP):
     def _shares(self, X: Tensor, Y: Tensor) -> Tensor:
         if X.shape[-2] < 2:
             return torch.ones_like(self.ensemble_weights.shares)
-        # Sorted, so that each point has the same random numbers for any order of the data.
+        # Points are sorted, so that each point has the same random numbers for any order of the
+        # data.
         order = lexical_order(*X.flip(-1).unbind(dim=-1), Y)
         X = X.gather(-2, order.unsqueeze(-1).expand(X.shape))
         covariance, mean = self.covar_module(X).to_dense().double(), self.mean_module(X).double()

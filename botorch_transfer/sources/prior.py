@@ -58,8 +58,8 @@ class SourceGPs(ConditionedPrior):
     gps: ConditionedGPs
     #: Spearman's rank correlation of each task's outcomes with the mean prediction of all other
     #: tasks, for at most ``MAX_COMPARED`` tasks. Zero if the outcomes or the predictions are
-    #: constant; empty for one task. If sources do not predict each other, they are unlikely to
-    #: predict a target.
+    #: constant. Empty if there is only one task. If sources do not predict each other, they are
+    #: unlikely to predict a target.
     agreement: Tensor
 
     @classmethod
@@ -98,8 +98,8 @@ class SourceGPs(ConditionedPrior):
             The prior, in the dtype and on the device of the data.
 
         Raises:
-            InputDataError: If the source data are invalid, or too large for the memory; the message
-                names the task.
+            InputDataError: If the source data are invalid, or need more memory than ``max_bytes``;
+                the message names the task.
             TypeError: If ``hyperparameters`` is not a :class:`GPHyperparameters`.
             ValueError: If the transform is not frozen, or an argument is out of range.
 
@@ -233,12 +233,12 @@ class SourceGPs(ConditionedPrior):
             return type(self)(gps, units, self.data.select(index), log_posterior)
         chosen = self.statistics
         for name in ("num_points", "task_noise", "agreement", "differences"):
-            if len(chosen[name]) == self.num_tasks:  # only some of many tasks have these
+            if len(chosen[name]) == self.num_tasks:  # of many tasks, only some have this statistic
                 chosen[name] = chosen[name][index]
         return type(self)(gps, units, None, log_posterior, chosen)
 
     def moments(self, X: Tensor) -> tuple[Tensor, Tensor]:
-        """Evaluates the posterior means and variances together, which is faster than separately.
+        """Evaluates posterior means and variances together, which is faster than in two calls.
 
         Args:
             X: A ``batch_shape x n x d`` tensor of inputs, before the input transform.

@@ -51,10 +51,10 @@ class ScaMLGP(SourcePosteriorGP):
 
     The model is the exact GP with this prior. Weights, residual kernel and noise are fitted to the
     target's data. The source GPs do not change, so the cost grows linearly with the number of
-    source tasks. Use it for any number of source tasks with a few dozen points each. The weights of
-    unhelpful source tasks fall slowly with more target points: in a run with two inputs and twenty
-    points, a source with opposite sign had the weight .14, and a helpful source .77. If the history
-    may mislead, use :class:`TransferGP` or :class:`GuardedTransferGP`.
+    source tasks. Use the model for any number of source tasks with a few dozen points each. The
+    weights of unhelpful source tasks fall slowly with more target points: in a run with two inputs
+    and twenty points, a source with the opposite sign had the weight .14, and a helpful source .77.
+    If the history may mislead, use :class:`TransferGP` or :class:`GuardedTransferGP`.
 
     If there are more than ``max_sources`` tasks, the model selects tasks by how well each task
     alone explains the target's outcomes (:func:`screened_tasks`). All other tasks have weight zero
@@ -116,7 +116,7 @@ class ScaMLGP(SourcePosteriorGP):
         most = min(self._max_sources, prior.num_tasks)
         hyperprior = weight_prior(self._hyperparameters, int(most))
         weights = TaskWeights(prior.num_tasks, batch_shape, hyperprior)
-        # Not `+`, which would flatten a residual kernel that is itself a sum.
+        # The operator `+` would flatten a residual kernel that is itself a sum.
         kernel = AdditiveKernel(residual, WeightedSumKernel(prior.gps, weights))
         return WeightedSumMean(prior.gps, weights), kernel
 
@@ -133,7 +133,7 @@ class ScaMLGP(SourcePosteriorGP):
         (X,), Y = self.train_inputs, self.train_targets
         if not self._has_too_many_sources or Y.numel() == 0:
             return
-        X = self.transform_inputs(X) if self.training else X  # evaluation mode has transformed them
+        X = self.transform_inputs(X) if self.training else X  # already transformed in eval mode
         # Uses the residual's starting values, so that the selection depends on the data only.
         own = self._own_hyperparameters(self.prior)
         known = isinstance(self.likelihood, FixedNoiseGaussianLikelihood)

@@ -2,7 +2,8 @@
 
 Each old task is replayed as if it were new, with the other tasks as its history. The model chooses
 among the task's own rows, so that every outcome is known. The hyperparameters of a pre-trained
-prior are fitted once, to all tasks. Then the data of the replayed task are removed from the prior.
+prior are fitted once, to all tasks. For the replay of a task, the data of this task are removed
+from the prior.
 """
 
 from __future__ import annotations
@@ -39,11 +40,12 @@ from botorch_transfer.suggestion.region import Region
 
 Array = NDArray[np.float64]
 
-#: Numbers of evaluations after which the table lists the best outcome. A replay has at most as many
-#: evaluations as the last number.
+#: Numbers of evaluations after which the table lists the best outcome. The last number is also the
+#: maximum number of evaluations of a replay.
 CHECKPOINTS = (1, 3, 5, 10)
 
-#: Maximum number of replayed tasks, of rows in each task, and of source tasks of a model.
+#: Maximum number of replayed tasks, maximum number of rows of each task, and maximum number of
+#: source tasks.
 MAX_REPLAYED, MAX_ROWS, MAX_SOURCES = 10, 100, 32
 
 #: Minimum number of different rows of a replayed task.
@@ -99,7 +101,7 @@ class Backtest:
 
     @property
     def saved(self) -> pd.Series:
-        """Evaluations that :attr:`model` saves compared with the plain GP, by task name."""
+        """Number of evaluations that :attr:`model` saves in each task, relative to the plain GP."""
         return self.table[self.table["model"] == self.model].set_index("task")["saved"]
 
     def interval(self) -> tuple[float, float]:
@@ -177,8 +179,8 @@ def backtest(
             file when it is finished. A later call with the same file computes only the missing
             replays. Replays of other data, seeds or models stay in the file and are ignored.
         task: The column that names the task.
-        missing: A mapping from parameters that old tasks do not record to the values that they had
-            there.
+        missing: A mapping from parameters that old tasks do not record to their values in the old
+            tasks.
         rename: A mapping from old to new column names.
         log: Whether to model the outcome's logarithm.
         step: The column of the step, if there are learning curves, as in :func:`suggest`.
@@ -194,7 +196,7 @@ def backtest(
 
     Raises:
         InputDataError: If there are fewer than two tasks, if no task has enough different rows with
-            outcomes that differ, or if ``resume`` is no file of finished replays.
+            outcomes that differ, or if ``resume`` is not a file of finished replays.
         ValueError: If a model's name is unknown.
 
     Example:
@@ -319,7 +321,10 @@ def _learned(make: Callable[..., Any], data: Mapping[str, SupervisedDataset]) ->
 
 
 def _without(prior: Any, data: Mapping[str, SupervisedDataset], left_out: str) -> Any:
-    """Removes one task from a prior that is fitted to ``data``, or from ``data`` itself."""
+    """Returns a prior without the data of the task ``left_out``.
+
+    The prior is fitted to ``data``, or is ``data`` itself.
+    """
     if prior is data:
         return {name: task for name, task in data.items() if name != left_out}
     if isinstance(prior, Mapping):
@@ -363,8 +368,8 @@ def _finished(path: Path | None, key: str) -> dict[tuple[str, str], Array]:
         key: A hash of the data and the settings. Replays with another key are ignored.
 
     Returns:
-        By task and model, the outcomes in the order of the replay. The dictionary is empty if there
-        is no file.
+        A dictionary from pairs of task and model to the outcomes in the order of the replay. It is
+        empty if there is no file.
     """
     is_new = path is None or (path.parent.is_dir() and not path.exists())
     if path is None or is_new or (path.is_file() and not path.stat().st_size):
@@ -433,8 +438,9 @@ def _recommended(table: DataFrame, names: Sequence[str]) -> str:
         names: The names of the compared models.
 
     Returns:
-        The first name, unless other models have mean distances that are smaller by more than one
-        standard error over tasks. In this case, the name with the smallest mean distance.
+        The first name, unless the mean distance of another model is smaller by more than one
+        standard error over tasks. If there are several such models, the name of the model with the
+        smallest mean distance.
     """
     distances = table.pivot(index="task", columns="model", values="distance")[list(names)]
     gains = distances.rsub(distances[names[0]], axis=0)

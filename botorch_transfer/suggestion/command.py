@@ -176,7 +176,9 @@ def _tables(options: argparse.Namespace) -> tuple[EncodedTables, DataFrame | Non
         The encoded tables, and the table of this study's runs; ``None`` if there is no such table.
     """
     if options.space is None and options.candidates is None:
-        raise ValueError("There is no search space: name its JSON file, or give --candidates.")
+        raise ValueError(
+            "There is no search space: give its JSON file as the first argument, or --candidates."
+        )
     space = None if options.space is None else SearchSpace.from_json(options.space)
     files = _named(options, "runs candidates")
     if options.append and not (options.runs.exists() and options.runs.stat().st_size):

@@ -3,8 +3,8 @@
 :func:`read_constraint` reads a constraint: a comparison of sums of parameters, a comparison of a
 categorical parameter with a value, or a combination of comparisons by ``not``, ``and``, ``or`` and
 ``at_most``. :class:`Repair` moves a configuration to the nearest configuration that satisfies all
-linear constraints. It solves a small mixed-integer program by SciPy. Whole numbers stay whole, and
-parameters with a list of values keep a value from the list.
+linear constraints. To find it, SciPy solves a small mixed-integer program. Whole numbers stay
+whole, and parameters with a list of values keep a value from the list.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ CONSTANT = ""
 
 #: Pattern of a text in quotation marks or backticks.
 QUOTED = re.compile(r"""([`"'])(.*?)\1""")
-#: Plain quotation marks by typographic quotation marks.
+#: Translation of typographic to plain quotation marks.
 QUOTES = str.maketrans("“”„‘’", '"""\'\'')
 
-#: Python operators by their typographic or mistyped forms.
+#: Mapping from typographic or mistyped operators to Python operators.
 OPERATORS = {"≤": "<=", "≥": ">=", "=<": "<=", "=>": ">=", "≠": "!=", "<>": "!=", "−": "-"}
 
 #: Number by which both sides of a comparison are multiplied to get ``>=``; 0 for an equality.
@@ -58,7 +58,7 @@ class Condition:
     """Constraint on configurations, made by :func:`read_constraint`.
 
     A condition with weights is linear: the weighted sum of parameters is at least the bound, or
-    equal to it. An inequality holds exactly, as Python evaluates it; an equality holds up to
+    equals the bound. Inequalities hold exactly, as Python evaluates them; equalities hold up to
     :data:`TOLERANCE`.
 
     Args:
@@ -145,7 +145,10 @@ def read_constraint(text: str, space: SearchSpace) -> list[Condition]:
         equals = re.search(r"(?<![<>=!])=(?!=)", QUOTED.sub("", text))
         problem = "has = in place of ==" if equals else "is not a linear comparison of parameters"
         if isinstance(error, KeyError):
-            problem = f"names {error.args[0]!r}, no parameter{hint(error.args[0], space.columns)}"
+            problem = (
+                f"names {error.args[0]!r}, which is no parameter"
+                f"{hint(error.args[0], space.columns)}"
+            )
         raise ValueError(
             f"The constraint {text!r} {problem}: write it as 'a + 2 * b <= 1', with <=, >= or ==, "
             "or combine comparisons by and, or, not and at_most(2, a, b). Put text values, names "
@@ -155,7 +158,7 @@ def read_constraint(text: str, space: SearchSpace) -> list[Condition]:
 
 
 def names_some(text: str, columns: Collection[str]) -> bool:
-    """Returns whether a text is a Python expression that names a column."""
+    """Returns whether a text is a Python expression that contains the name of a column."""
     try:
         tree = _parse(text, columns)
     except SyntaxError:
@@ -172,13 +175,13 @@ def _name(column: Any) -> str:
 
 
 def _parse(text: str, columns: Collection[str]) -> ast.expr:
-    """Parses a constraint to a syntax tree; backticks or quotation marks may enclose columns."""
+    """Parses a constraint to a syntax tree; column names may be in backticks or quotation marks."""
     code = QUOTED.sub(lambda q: _name(q[2]) if q[2] in columns else q[0], with_operators(text))
     return ast.parse(code.strip(), mode="eval").body
 
 
 def with_operators(text: Any) -> str:
-    """Replaces typographic operators, except in quoted text, and typographic quotation marks."""
+    """Replaces typographic quotation marks and, outside of quoted text, typographic operators."""
     parts = f"{QUOTED.pattern}|{'|'.join(OPERATORS)}"
     return re.sub(parts, lambda m: OPERATORS.get(m[0], m[0]), str(text).translate(QUOTES))
 
@@ -223,7 +226,7 @@ class _Reader:
     def check(self, node: ast.expr) -> None:
         """Raises an error unless the expression is a comparison, or combines comparisons.
 
-        Also collects the numbers with which parameters are compared.
+        Also adds to ``ends`` the numbers with which the expression compares parameters.
         """
         match node:
             case ast.UnaryOp(op=ast.Not(), operand=part):
@@ -263,7 +266,7 @@ class _Reader:
     def pair(self, left: ast.expr, right: ast.expr, is_equality: bool) -> None:
         """Raises an error unless a comparison is valid.
 
-        A valid comparison is between two sums, or between a categorical parameter and its value.
+        A valid comparison compares two sums, or a categorical parameter with one of its values.
         """
         for node, other in ((left, right), (right, left)):
             name = self.columns.get(getattr(node, "id", ""), "")
@@ -288,7 +291,7 @@ class _Reader:
         """Moves all parameters of a comparison to the left side, and all constants to the right.
 
         Returns:
-            The weights by parameter, and the constant.
+            The weights of the left side by parameter, and the constant on the right side.
         """
         *weights, constant = (_read_sum(left, self.sums) - _read_sum(right, self.sums)).tolist()
         used = {c: w for c, w in zip(self.space.columns, weights, strict=True) if w}
@@ -461,13 +464,14 @@ class Repair:
 
         Args:
             frame: A table of ``n`` configurations.
-            fixed: Mask of further cells that do not change, for the parameters ``columns``.
+            fixed: Mask of further cells that do not change, with one column for each parameter in
+                ``self.columns``.
             margin: The amount by which inequalities are tightened, relative to the sizes of their
                 terms.
 
         Returns:
-            A table of ``columns``, the parameters that constraints name. A row does not change if
-            no values satisfy the constraints.
+            A table with a column for each parameter in ``self.columns``, the parameters that the
+            constraints name. A row does not change if no values satisfy the constraints.
         """
         rng = np.random.default_rng(0)
         places = frame[self.columns].to_numpy(float)
@@ -478,8 +482,8 @@ class Repair:
     def _move(self, place: Array, stay: Mask, margin: float, rng: np.random.Generator) -> Array:
         """Moves the values ``place`` of one configuration until they satisfy all constraints.
 
-        Returns the nearest such values, or ``place`` if there are no such values. Values in the
-        mask ``stay`` do not change.
+        Returns the nearest values that satisfy the constraints; ``place`` if there are none. Values
+        in the mask ``stay`` do not change.
         """
         m, p = self._scales.shape  # m parameters, made of p variables
         cost = np.concatenate([np.zeros(p), rng.uniform(0.5, 1.5, m)])

@@ -62,10 +62,11 @@ MAX_ROWS = 1000
 #: Levels of the quantiles that :func:`predict` returns.
 QUANTILES = (0.05, 0.5, 0.95)
 
-#: Pairs of a minimum probability of improvement and the words that describe such a row.
+#: Pairs of a probability of improvement and the words for a row with at least this probability.
 WORDS = (0.5, "likely to beat %s"), (0.1, "may beat %s"), (0.0, "unlikely to beat %s: exploring")
 
-#: If no row improves by more than the noise with at least this probability, the study may stop.
+#: The study may stop if each row's probability to improve by more than the noise is below this
+#: value.
 UNLIKELY = 0.05
 
 #: Number of random rows that represent the whole region, for example to scale outcomes.
@@ -110,7 +111,7 @@ class Suggestion(NamedTuple):
             best: The outcome to improve on, to be maximized.
 
         Returns:
-            Two arrays with ``n`` entries.
+            Two arrays with ``n`` entries: expected improvements and probabilities of improvement.
         """
         outcome, *others = self.tables.outcomes
         gains = outcome.improvement(*moments(self.models[outcome.name], X), best)
@@ -125,7 +126,7 @@ class Suggestion(NamedTuple):
 
     @property
     def prospects(self) -> list[str]:
-        """Phrase for each row, such as "likely to beat 0.2"; empty if there is no best run."""
+        """Phrase for each row, such as "likely to beat 0.2"; no phrases if there is no best run."""
         chances: Any = self.rows.get(IMPROVEMENTS[1], math.nan)
         if (best := self.tables.best_run()) is None or not np.isfinite(chances).all():
             return []
@@ -136,7 +137,7 @@ class Suggestion(NamedTuple):
     def outlook(self) -> str:
         """Sentence about the largest expected improvement, or about a reason to stop the study.
 
-        The text is empty if there is no best run, unless all rows have been tried.
+        The text is empty if there is no best run and some rows have not been tried.
         """
         region, runs, outcome = self.tables.region, self.tables.runs, self.tables.outcomes[0]
         grid, best = None if region.repeats else region.grid(), self.tables.best_run()
@@ -241,8 +242,8 @@ def suggest(
         status: The column with the state of a run, in ``runs`` and optionally in ``history``.
             Words such as ``"failed"``, ``"crashed"`` and ``"timeout"`` mark a failure. Words such
             as ``"abandoned"`` mark a run that has ended without an outcome.
-        missing: A mapping from parameters that old tasks do not record to the values that they had
-            there; ``None`` for an unknown value.
+        missing: A mapping from parameters that old tasks do not record to their values in the old
+            tasks; ``None`` for an unknown value.
         rename: A mapping from old to new column names of ``history``.
         log: Names of outcomes whose logarithm is modelled; ``True`` for all objectives. Use it for
             losses whose best values are many times smaller than ordinary values. These outcomes
@@ -250,16 +251,16 @@ def suggest(
         step: The column of the step, if the tables have learning curves with one row a step. Leave
             the cell empty in rows without a curve. Rows of a task with the same parameters and
             growing steps are one run. A run was stopped early if its ``status`` is ``"stopped"``,
-            or if its curve is shorter than complete curves. Its final outcome is then a noisy
-            prediction of :class:`~botorch_transfer.curves.CurvePrior`, which learns from old
+            or if its curve is shorter than complete curves. The final outcome of such a run is a
+            noisy prediction of :class:`~botorch_transfer.curves.CurvePrior`, which learns from old
             curves.
         run: The column that identifies the run, if there are learning curves. By default, rows with
             the same parameters are one run.
         outcome_range: The least and the largest possible value of the objectives, such as
             ``(0, 100)``; a mapping by outcome if the ranges differ. Predictions are clipped to the
-            range, and a warning names outcomes clearly outside of it. The default is ``(0, 100)``
-            for outcomes with a name such as ``yield`` and values in per cent. Other outcomes have
-            no range by default.
+            range, and a warning names outcomes clearly outside of the range. The default is ``(0,
+            100)`` for outcomes with a name such as ``yield`` and values in per cent. Other outcomes
+            have no range by default.
         same_in_batch: Parameters with one common value in all ``n`` rows, such as the temperature
             of a plate. The search chooses this value.
         cost: The column of ``candidates`` with the cost of each row. As soon as there is an
@@ -271,8 +272,8 @@ def suggest(
             ``"off"`` for no cache. The default is the environment variable
             ``BOTORCH_TRANSFER_CACHE``, or else the user's cache folder. The rows do not depend on
             the cache.
-        progress: Whether pre-training shows a progress bar. By default it does on a terminal, if
-            pre-training takes more than three seconds.
+        progress: Whether pre-training shows a progress bar. By default, a bar is shown on a
+            terminal if pre-training takes more than three seconds.
         seed: The seed of all random numbers.
 
     Returns:
@@ -280,20 +281,20 @@ def suggest(
 
         - The parameters, in the space's order and in your units. An inactive parameter is empty.
         - ``predicted_mean`` and ``predicted_std`` of each outcome in the outcome's unit. With
-          several outcomes, ``_`` and the outcome's name follow. For logarithms, they are the
-          moments of a log-normal distribution.
+          several outcomes, ``_`` and the outcome's name follow. If the logarithm is modelled, they
+          are the moments of a log-normal distribution.
         - With one objective, ``expected_improvement``: the expected gain over the best run so far,
           in the outcome's unit. A worse row, a failure and a violated limit count as zero gain.
         - With one objective, ``probability_of_improvement``: the probability of a gain. Both
           improvement columns are empty as long as no run has an outcome within all limits.
         - ``sources``: the old tasks that support the row, the most certain task first. A task
-          supports a row if its prediction is better than the task's average by more than one
-          standard deviation.
+          supports a row if the prediction for this task is better than the task's average by more
+          than one standard deviation.
 
     Raises:
         InputDataError: If a column is missing, or a value is outside of the space. The message
             names the remedy.
-        TypeError: If an argument is of another type.
+        TypeError: If an argument has a wrong type.
         ValueError: If arguments contradict one another, or fewer than ``n`` configurations are
             left.
 
@@ -340,8 +341,8 @@ def predict(
         progress: Whether pre-training shows a progress bar.
         seed: The seed of all random numbers.
         options: Arguments of :func:`suggest` about tables and outcomes, such as ``task``,
-            ``prior``, ``missing`` and ``outcome_range``, and ``candidates`` instead of a space.
-            Outcomes with limits are also predicted.
+            ``prior``, ``missing`` and ``outcome_range``. If ``space`` is ``None``, ``candidates``
+            is also needed. Outcomes with limits are predicted, too.
 
     Returns:
         The rows with further columns, in the outcome's unit: ``predicted_mean``,
@@ -506,7 +507,7 @@ def _fitted(
 def _predictions(
     outcomes: Sequence[Outcome], models: Mapping[str, Any], X: Tensor, levels: Sequence[float] = ()
 ) -> dict[str, Any]:
-    """Computes the columns of a table that predict the outcomes of encoded rows.
+    """Predicts the outcomes of encoded rows; returns the columns of a table by name.
 
     Args:
         outcomes: The outcomes.
@@ -628,8 +629,8 @@ def source_z_scores(model: Any, X: Tensor) -> tuple[Sequence[str], Tensor]:
     Returns:
         The names of ``M`` source tasks, and an ``M x n`` tensor of z-scores: posterior means
         divided by standard deviations. If the model gives a task a small weight, the task's
-        z-scores are minus infinity. Both results are empty if the model has no posterior for each
-        source task.
+        z-scores are minus infinity. Both results are empty unless the model has a posterior for
+        each source task.
     """
     informed: Any = getattr(model, "member_on_sources", None)
     if informed is None:
@@ -641,7 +642,7 @@ def source_z_scores(model: Any, X: Tensor) -> tuple[Sequence[str], Tensor]:
 
 
 def _supporting_tasks(model: Any, X: Tensor) -> list[str]:
-    """Returns a text for each row: the source tasks with z-scores above 1, the largest first."""
+    """Returns a text for each row: the source tasks with z-scores above 1, by falling z-score."""
     names, found = source_z_scores(model, X)
     first = found.argsort(dim=0, descending=True, stable=True)[:MAX_NAMED]
     return [

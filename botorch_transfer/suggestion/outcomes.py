@@ -1,10 +1,10 @@
 """Models of outcomes and failures, and the acquisition function of the next row.
 
 The acquisition function depends on the runs (:func:`make_acquisition`). Before the first outcome,
-it is :class:`~botorch_transfer.acquisition.PriorUpperConfidenceBound`. Then it is the logarithm of
-the expected improvement over the best of all finished runs, pending runs and earlier rows of the
-batch. With several objectives, it is the logarithm of the expected hypervolume improvement. As soon
-as a run has failed, the logarithm of the probability of success is added.
+it is :class:`~botorch_transfer.acquisition.PriorUpperConfidenceBound`. Afterwards, it is the
+logarithm of the expected improvement over the best of all finished runs, pending runs and earlier
+rows of the batch. With several objectives, it is the logarithm of the expected hypervolume
+improvement. As soon as a run has failed, the logarithm of the probability of success is added.
 """
 
 from __future__ import annotations
@@ -165,12 +165,12 @@ def make_acquisition(
         outcomes: The outcomes: objectives, and outcomes with limits.
         X_known: An ``n x d`` tensor of evaluated or pending inputs. Improvements are relative to
             the best of these inputs, averaged over their uncertain outcomes.
-        reference: An ``r x d`` tensor of inputs all over the space. Predictions at these inputs
+        reference: An ``r x d`` tensor of inputs that cover the space. Predictions at these inputs
             determine the scales of outcomes.
         seed: The seed of samples.
         has_outcomes: Whether any run has an outcome. If no run has an outcome, the expected
-            improvement is not used. The study may be the opposite of the source tasks, and the
-            improvement may then be largest where source tasks have bad outcomes.
+            improvement is not used. The improvement may be largest where source tasks have bad
+            outcomes, because the study may be the opposite of the source tasks.
 
     Returns:
         The acquisition function of one input at a time (``q = 1``).
@@ -254,13 +254,13 @@ def mean_rank(sources: Mapping[str, SupervisedDataset], X: Tensor) -> Tensor:
     """Scores inputs without a model, by the ranks of the nearest old runs.
 
     Args:
-        sources: Source data by task, to be maximized.
+        sources: Source data by task. Outcomes are to be maximized.
         X: An ``n x d`` tensor of inputs.
 
     Returns:
         An ``n`` tensor of scores between 0 and 1. In each task, the score of an input is the share
-        of runs that are worse than the nearest run. Scores are averaged over tasks. Equal outcomes
-        share their ranks.
+        of runs that are worse than the run nearest to the input. Scores are averaged over tasks.
+        Equal outcomes have the same rank, the average of their ranks.
 
     Example:
         >>> X = torch.tensor([[0.1], [0.5], [0.9]], dtype=torch.double)
@@ -289,6 +289,7 @@ def learn_failures(runs: Runs, sources: Any, old_failed: Tensor | None) -> Feasi
     Args:
         runs: The runs of this study.
         sources: The source data or the prior of an outcome; ``None`` if the outcome has neither.
+            The source data are old runs that succeeded.
         old_failed: An ``f x d`` tensor of the inputs of failed old runs.
 
     Returns:

@@ -200,8 +200,8 @@ def _outcome(suggestion: Suggestion, number: int, Y: NDArray[Any]) -> dict[str, 
     Args:
         suggestion: The rows and the models.
         number: The index of the objective among the outcomes.
-        Y: An array of the objective of each run in the table of runs, before very bad outcomes are
-            clipped at a lower limit. Unknown outcomes are NaN.
+        Y: An array of the objective's values, one for each run in the table of runs, before very
+            bad outcomes are clipped at a lower limit. Unknown outcomes are NaN.
     """
     outcome = suggestion.tables.outcomes[number]
     model = suggestion.models[outcome.name]
@@ -399,7 +399,7 @@ def _runs(
     (read,) = measured([runs], tables.outcomes, status)
     Y = np.stack([numbers(read, name) for name in names], axis=1)
     unfinished, kept = np.zeros(len(runs), dtype=bool), np.ones(len(runs), dtype=bool)
-    # Of a run with a learning curve, keeps the last row with the predicted final outcome.
+    # Keep only the last row of a run with a learning curve, with the predicted final outcome.
     for name, own in tables.curves.items():
         last, ends = [curve.row for curve in own.curves], own.forecast()
         kept &= runs[own.step].isna().to_numpy() | np.isin(np.arange(len(runs)), last)
@@ -435,7 +435,7 @@ def parameter_importance(model: Model, space: SearchSpace, seed: int = 0) -> Dat
         A table of total Sobol indices between 0 and 1, with one row for each parameter, the most
         important parameter first. The column ``this study`` has the indices of the model's
         predicted mean. The column ``old tasks`` has the indices of each old task's posterior mean,
-        averaged over tasks. It is NaN for a model without a posterior of each old task.
+        averaged over tasks; NaN unless the model has a posterior for each old task.
 
     Example:
         >>> X = torch.rand(20, 2, dtype=torch.double)

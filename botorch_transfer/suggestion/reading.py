@@ -69,7 +69,7 @@ class EncodedTables(NamedTuple):
 
     Args:
         region: The rows of the search space that may be suggested.
-        outcomes: The outcomes, an objective first.
+        outcomes: The outcomes; the first outcome is an objective.
         sources: For each outcome, a prior or source data, as :func:`from_dataframe` returns them.
             The entry is ``None`` if no old run has the outcome. The outcome's model is then a plain
             GP. If all entries are ``None``, the study starts with a space-filling first design.
@@ -140,27 +140,27 @@ class EncodedTables(NamedTuple):
     def ranked(self) -> EncodedTables:
         """Returns the tables to which :func:`suggest` fits models.
 
-        If :attr:`is_robust` is true, and a single outcome has few values so far, the worse half of
-        each old task's outcomes is replaced by values that depend only on ranks. In all other
-        cases, the tables are returned unchanged.
+        If :attr:`is_robust` is true, and if there is only one outcome, which has few values so far,
+        the worse half of each old task's outcomes is replaced by values that depend only on ranks.
+        In all other cases, the tables are returned unchanged.
         """
         few = len(self.outcomes) == 1 and len(self.runs.known(0).Y) < FEW_OUTCOMES
         return self.limited(by_rank=True) if self.is_robust and few else self
 
     def limited(self, by_rank: bool = False) -> EncodedTables:
-        """Raises very bad outcomes to a limit, in old tasks and in this study's runs.
+        """Clips very bad outcomes at a lower limit, in old tasks and in this study's runs.
 
         Encoded outcomes are to be maximized, so that bad outcomes are small. The limit of this
         study's runs depends on their outcomes, and on the typical distance between the best and the
-        worst outcome of old tasks. If a value of an outcome is raised, predictions are clipped to
-        the worst value after the change, unless ``by_rank`` is true.
+        worst outcome of old tasks. If a value of an outcome is clipped, predictions of this outcome
+        are clipped at the worst value after the change, unless ``by_rank`` is true.
 
         Args:
             by_rank: Whether to replace the worse half of each old task's outcomes by rank
                 (:func:`~botorch_transfer.outcome_transforms.raise_worse_half`).
 
         Returns:
-            The tables with raised outcomes.
+            The tables with clipped outcomes.
         """
         sources, outcomes = dict(self.sources), list(self.outcomes)
         Y, Yvar, added = (each.clone() for each in (self.runs.Y, self.runs.Yvar, self.runs.added))
@@ -289,7 +289,7 @@ def read_outcomes(
 
 def _check_known(argument: str, given: Iterable[str], names: Collection[str]) -> None:
     if unknown := set(given) - set(names):
-        raise ValueError(f"{argument} names {min(unknown)!r}, which is no outcome: name one.")
+        raise ValueError(f"{argument} names {min(unknown)!r}, which is no outcome: name outcomes.")
 
 
 def _split_constraints(
@@ -355,7 +355,8 @@ def _in_logarithm(outcome: Outcome) -> Outcome:
         return replace(outcome, log=True)
     if bound <= 0:
         raise ValueError(
-            f"{outcome.name!r} has the limit {bound:g}, which has no logarithm: omit it from log=."
+            f"{outcome.name!r} has the limit {bound:g}, which has no logarithm: omit "
+            f"{outcome.name!r} from log=."
         )
     return replace(outcome, log=True, limit=outcome.sign * math.log(bound))
 
@@ -387,7 +388,7 @@ def read_study(
     cost: str | None = None,
     robust: bool = True,
 ) -> EncodedTables:
-    """Checks and encodes the tables of a study, with the arguments of :func:`suggest`.
+    """Checks and encodes the tables of a study; takes the arguments of :func:`suggest`.
 
     Args:
         space: The search space.
@@ -399,12 +400,12 @@ def read_study(
         candidates: The rows to choose from.
         fixed: Fixed values of parameters in suggestions.
         constraints: Limits of further outcomes, and constraints between parameters.
-        repeats: Whether rows of the runs may be suggested again.
+        repeats: Whether rows of ``runs`` may be suggested again.
         prior: The prior, in place of ``history``.
         noise: The columns of standard errors.
         status: The column with the state of a run.
-        missing: A mapping from parameters that old tasks do not record to the values that they had
-            there.
+        missing: A mapping from parameters that old tasks do not record to their values in the old
+            tasks.
         rename: A mapping from old to new column names of ``history``.
         log: Names of outcomes whose logarithm is modelled.
         step: The column of a learning curve's step.
@@ -418,7 +419,7 @@ def read_study(
 
     Raises:
         InputDataError: If a column is missing, or a value is outside of the space.
-        TypeError: If an argument is of another type.
+        TypeError: If an argument has a wrong type.
         ValueError: If arguments contradict one another.
 
     Example:
@@ -507,14 +508,14 @@ def read_tables(
 
     Args:
         region: The rows that may be suggested.
-        outcomes: The outcomes, an objective first.
+        outcomes: The outcomes; the first outcome is an objective.
         history: Old runs of other tasks.
         runs: The runs of this study.
         task: The column of ``history`` that names the task.
         status: The column with the state of a run.
         prior: The prior, in place of ``history``.
-        missing: A mapping from parameters that old tasks do not record to the values that they had
-            there.
+        missing: A mapping from parameters that old tasks do not record to their values in the old
+            tasks.
         curves: The columns of learning curves.
         robust: Whether very bad outcomes are clipped at a lower limit.
         memo: A cache of encoded old runs. If the old runs are in the cache, warnings about them are
@@ -582,7 +583,7 @@ def _in_per_cent(outcome: Outcome, tables: Iterable[DataFrame | None]) -> Outcom
 
 
 def _hint_at_steps(history: DataFrame, space: SearchSpace, task: str) -> None:
-    """Warns if a column that is no parameter looks like the steps of learning curves."""
+    """Warns if a column that is not a parameter looks like the steps of learning curves."""
     for name in history.columns:
         if STEPS.fullmatch(str(name)) and name not in space.columns:
             steps = to_numeric(history[name], errors="coerce").groupby(history[task])

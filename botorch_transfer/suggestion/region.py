@@ -30,10 +30,12 @@ from botorch_transfer.suggestion.constraints import Condition, Repair, parameter
 
 logger = logging.getLogger(__name__)
 
-#: Maximum number of configurations of a space whose configurations are all listed and scored.
+#: Maximum number of configurations of a finite space. In a larger space, the configurations are not
+#: all listed and scored.
 MAX_GRID = 2_000
 
-#: Maximum number of rows that one call moves because they violate linear constraints.
+#: Maximum number of rows that one call of :meth:`Region.nearest` moves because they violate linear
+#: constraints.
 MAX_REPAIRED = 48
 
 #: Margins by which inequalities are tightened, relative to the sizes of their terms. A larger
@@ -340,7 +342,7 @@ class Region:
         """Restricts the region so that any row can be the first row of a batch of ``n`` rows.
 
         All rows of the batch have the same values of the shared parameters. A row is left out if
-        fewer than ``n`` rows have its values of these parameters.
+        fewer than ``n`` rows share the row's values of these parameters.
 
         Args:
             shared: Parameters with the same value in all rows of a batch.
@@ -352,8 +354,8 @@ class Region:
             A region with the remaining rows as candidates; the same region if ``free`` is ``None``.
 
         Raises:
-            ValueError: If a name is no parameter, or if no ``n`` rows have the same values of the
-                shared parameters.
+            ValueError: If a name is not a parameter, or if no group of ``n`` rows has the same
+                values of the shared parameters.
         """
         for name in shared:
             parameter_of(name, self.space, "same_in_batch")
@@ -374,7 +376,7 @@ class Region:
 
         Args:
             shared: Parameters with the same value in all rows of a batch.
-            x: A ``d`` tensor: an encoded row with these values.
+            x: A ``d`` tensor: an encoded row whose values of the shared parameters are fixed.
         """
         row = self.decode(x.unsqueeze(0)).iloc[0]
         conditions = {p.name: p.active_if or {} for p in self.space.parameters}
@@ -392,7 +394,7 @@ class Region:
 
         Raises:
             InputDataError: If a cost is not positive.
-            ValueError: If there are no candidates, or candidates lack the column.
+            ValueError: If there is no table of candidates, or if the table lacks the column.
         """
         if self.table is None or self.cost not in self.table.columns:
             raise ValueError(

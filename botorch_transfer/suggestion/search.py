@@ -26,7 +26,7 @@ from botorch_transfer.gp.objective import minimize_batched
 from botorch_transfer.search_space import SearchSpace
 from botorch_transfer.suggestion.region import MAX_REPAIRED, Region
 
-#: Tolerance: encoded rows count as the same row if no column differs by more.
+#: Two encoded rows count as the same row if no column differs by more than this tolerance.
 SAME_ROW = 1e-4
 
 #: Number of random rows that are scored before the best rows are improved.
@@ -41,7 +41,7 @@ MAX_VALUES = 2_000
 #: or if the relative improvement is below ``TOLERANCE``.
 NUM_STARTS, NUM_CHOICES, MAX_ITER, TOLERANCE = 4, 3, 80, 1e-5
 
-#: Maximum number of rows whose discrete parameters are changed by single steps.
+#: Maximum number of rows from which single steps of discrete parameters start.
 MAX_STEPS = 20
 
 #: Tolerances of moves to the middle of ranges. ``INDIFFERENCE`` and ``UNKNOWN`` are shares of the
@@ -175,8 +175,8 @@ def not_taken(X: Tensor, taken: Tensor, n: int = 1) -> Tensor:
     X = X[~is_among(X, taken)]
     if len(X) < n:
         raise ExhaustedSpaceError(
-            "All configurations of the search space, or all candidates, are among the runs or in "
-            "this batch: suggest fewer rows, widen the space, or give repeats=True."
+            "No new row is left, because each possible row is among the runs or in this batch: "
+            "suggest fewer rows, widen the space, or give repeats=True."
         )
     return X
 

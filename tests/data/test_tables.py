@@ -671,8 +671,8 @@ def test_codes_of_missing_parameters_are_left_out(caplog):
     [
         ("50", "5%", "may be relative: write the standard error in the outcome's unit"),
         ("50", "5 pct", "may be relative: write the standard error in the outcome's unit"),
-        ("50 mg", "5%", "'accuracy' is in 'mg' in the outcomes and in '%' in the standard errors"),
-        ("50 mg", "0.1 g", "is in 'mg' in the outcomes and in 'g' in the standard errors"),
+        ("50 mg", "5%", "unit 'mg' in the outcomes, but '%' in the standard errors: convert one"),
+        ("50 mg", "0.1 g", "has the unit 'mg' in the outcomes, but 'g' in the standard errors"),
     ],
 )
 def test_standard_errors_in_another_unit_are_refused(outcome, error, message):

@@ -175,7 +175,7 @@ def test_conditioning_counts_the_new_points(num_points: int) -> None:
 
 @pytest.mark.parametrize("weight", [0.0, -1.0, float("nan")])
 def test_weight_must_be_positive(weight: float) -> None:
-    with pytest.raises(ValueError, match=f"deviation_weight must be positive, not {weight}"):
+    with pytest.raises(ValueError, match=f"deviation_weight={weight} must be positive"):
         _model(SIZES[0], 2, weight)
 
 

@@ -68,7 +68,7 @@ def test_all_outcomes_equal():
 
 
 def test_unfit_data_are_refused():
-    with pytest.raises(InputDataError, match="3 inputs, but the prior was built for 2"):
+    with pytest.raises(InputDataError, match="3 inputs, but the prior was built for 2 inputs"):
         PRESETS["hyperbo"]().fit([(torch.rand(4, 3), torch.rand(4, 1))])
     with pytest.raises(InputDataError, match="no source tasks"):
         PRESETS["hyperbo"]().fit([])

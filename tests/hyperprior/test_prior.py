@@ -143,7 +143,7 @@ def test_kinds_are_checked():
 
 
 def test_a_positive_constant_is_refused():
-    with pytest.raises(ValueError, match="The constant mean needs a prior of real numbers: give"):
+    with pytest.raises(ValueError, match="of the constant mean must allow negative values: give"):
         specified(constant=GammaPrior(2.0, 4.0))
 
 

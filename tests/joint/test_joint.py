@@ -245,7 +245,7 @@ def test_another_kind_of_kernel(name):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("MTKGP", "needs 1. .* a single kernel if all tasks share the same"),
+        ("MTKGP", "needs 1. Give a single kernel for IntrinsicCoregionalizationGP"),
         ("MTGP", "covar_modules= has 2 kernels"),
         ("HGP", "covar_modules= has 2 kernels"),
     ],

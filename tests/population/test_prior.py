@@ -379,7 +379,7 @@ def test_tasks_are_left_out_where_there_is_no_room_for_them():
 
 @pytest.mark.parametrize("name", ["max_iter", "fit_points", "max_inducing"])
 def test_options_out_of_range_are_refused(name):
-    with pytest.raises(ValueError, match="max_iter, fit_points and max_inducing must be positive"):
+    with pytest.raises(ValueError, match="max_iter=, fit_points= and max_inducing= must be"):
         PopulationOptions(**{name: 0})
 
 

@@ -101,7 +101,7 @@ def test_an_empty_cell_is_a_choice_where_many_are(caplog):
 def test_rows_of_different_lengths_are_refused(tmp_path, text, row, cells):
     path = tmp_path / "runs.csv"
     path.write_text(text)
-    with pytest.raises(ValueError, match=f"has {cells} cells in row {row} and 2 column names"):
+    with pytest.raises(ValueError, match=f"has {cells} cells in row {row}, but 2 column names"):
         read_table(path)
 
 
@@ -304,13 +304,13 @@ def test_titles_above_the_column_names_are_refused(tmp_path, title):
 def test_old_excel_files_are_refused(tmp_path):
     path = tmp_path / "runs.xls"
     path.write_bytes(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + b"\0" * 600)
-    with pytest.raises(ValueError, match=r"no text file: save it as .*, or a table as .xlsx"):
+    with pytest.raises(ValueError, match=r"no text file: save it as .*, or save .* as .xlsx"):
         read_table(path)
 
 
 def test_words_behind_outcomes_are_no_units():
     old = pd.DataFrame({"y": ["12 failed", "5 mg"]})
     check_same_units({"history": old, "runs": pd.DataFrame({"y": ["7 mg"]})}, ["y"], True)
-    message = "'y' is in 'mg' in the history and in 'g' in the runs: convert one of them"
+    message = "'y' has the unit 'mg' in the history, but 'g' in the runs: convert one of them"
     with pytest.raises(InputDataError, match=message):
         check_same_units({"history": old, "runs": pd.DataFrame({"y": ["7 g"]})}, ["y"], True)

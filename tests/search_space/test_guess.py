@@ -73,8 +73,11 @@ def test_what_is_no_table_is_refused(table):
 
 
 def test_a_table_without_parameters_is_refused():
-    with pytest.raises(InputDataError, match="no column that varies besides 'loss'"):
-        guess_space(pd.DataFrame({"a": [1, 1], "loss": [0.1, 0.2]}), leave_out=["loss"])
+    runs, message = pd.DataFrame({"a": [1, 1], "loss": [0.1, 0.2]}), "No column is left"
+    with pytest.raises(InputDataError, match=rf"{message}.*Left out: 'a' never changes\.$"):
+        guess_space(runs, leave_out=["loss"])
+    with pytest.raises(InputDataError, match=rf"{message} as a parameter.*of each run\.$"):
+        guess_space(runs, leave_out=["a", "loss"])
 
 
 def test_decimal_commas_are_read_and_lists_stay(caplog):

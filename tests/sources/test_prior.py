@@ -224,7 +224,7 @@ def test_append_to_pooled_outcomes_is_refused() -> None:
 
 def test_append_of_another_dimension_is_refused(monkeypatch) -> None:
     first, calls = fit(), count_fits(monkeypatch)
-    with pytest.raises(InputDataError, match="'new' has 3 inputs, but the prior has 2"):
+    with pytest.raises(InputDataError, match="'new' has 3 inputs, but the prior has 2 inputs:"):
         first.append({"new": (points(4, 3), points(4, 1))})
     assert not calls
 

@@ -102,12 +102,12 @@ RUNS = SPACE.sample(2, seed=0).assign(loss=[0.2, 0.3])
         (
             {"history": HISTORY.assign(depth="2 h"), "runs": RUNS.assign(depth="2 min")},
             InputDataError,
-            "'depth' is in 'h' in the history and in 'min' in the runs: convert one of them",
+            "'depth' has the unit 'h' in the history, but 'min' in the runs: convert one of them",
         ),
         (
             {"history": HISTORY.assign(depth="2 °C"), "fixed": {"depth": "2 °F"}},
             InputDataError,
-            "in '°F' in the fixed values",
+            "but '°F' in the fixed values",
         ),
         ({"noise": 2.0}, TypeError, "noise is 2.0: name the column"),
         ({"outcome": None}, TypeError, "outcome is None: give a name"),
@@ -186,7 +186,9 @@ def test_one_unit_in_all_tables_needs_no_conversion():
 
 def test_rows_to_predict_have_the_unit_of_the_tables():
     tables, rows = read_study(SPACE, HISTORY.assign(depth="2 °C"), RUNS), RUNS[:1]
-    with pytest.raises(InputDataError, match="'depth' is in '°C' in the history and in '°F' in"):
+    with pytest.raises(
+        InputDataError, match="'depth' has the unit '°C' in the history, but '°F' in"
+    ):
         predict_rows(tables, rows.assign(depth="3 °F"))
 
 
