@@ -177,7 +177,7 @@ def _of_column(tasks: Mapping[str, Array], parameter: Parameter) -> Iterator[tup
         # range best. These values are certainly wrong, so a conversion may fit less well.
         found = likely(_quantiles(together)[None], reference, 0.0, 0.6)[0]
         for name in strange if found else ():
-            yield name, f"lies outside of its range, but fits if {found}"
+            yield name, f"lies outside of the parameter's range, but fits if {found}"
 
 
 def _quantiles(values: Array) -> Array:

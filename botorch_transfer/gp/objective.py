@@ -838,9 +838,9 @@ def fit_from_starts(
             objective.write(theta.reshape(starts.shape)[best, torch.arange(len(best))])
             return
     raise ModelFittingError(
-        f"No start leads to an optimum of {type(mll.model).__name__}: the covariance matrix is "
-        "not positive definite, or the objective is NaN. Check the hyperpriors and the inputs "
-        "for extreme scales, or use another kernel."
+        f"The fit of {type(mll.model).__name__} fails from each start: the covariance matrix is "
+        "not positive definite, or the objective is NaN. Check the hyperpriors and the inputs for "
+        "extreme scales, or use another kernel."
     )
 
 

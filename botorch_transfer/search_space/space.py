@@ -96,7 +96,7 @@ def check_table(frame: DataFrame, columns: Collection[Any]) -> DataFrame:
             if one of the columns occurs more than once.
     """
     if not isinstance(frame, DataFrame):
-        raise InputDataError(f"The table is a {type(frame).__name__}: make a pandas DataFrame.")
+        raise InputDataError(f"The table is a {type(frame).__name__}: give a pandas DataFrame.")
     if (levels := frame.columns.nlevels) > 1:
         raise InputDataError(
             f"The column names have {levels} levels: flatten them, for example by "
@@ -216,9 +216,7 @@ class SearchSpace:
         """
         specs = spec.get("params", spec) if isinstance(spec, Mapping) else spec
         if not isinstance(specs, Mapping):
-            raise TypeError(
-                f"The search space is described by a {type(specs).__name__}: give a dictionary."
-            )
+            raise TypeError(f"The search space is a {type(specs).__name__}: give a dictionary.")
         parameters: dict[str, Parameter] = {}
         for name, entries in specs.items():
             parameters[name] = _read_parameter(name, entries, parameters)
@@ -246,7 +244,7 @@ class SearchSpace:
         try:
             return cls.from_dict(json.loads(decoded(path)[0]))
         except json.JSONDecodeError as error:
-            raise ValueError(f"{path} is no JSON file of a search space: {error}.") from error
+            raise ValueError(f"{path} is not a JSON file of a search space ({error}).") from error
 
     def to_dict(self) -> dict[str, Any]:
         """Converts the space to nested dictionaries, for JSON; the inverse of ``from_dict``.
@@ -597,12 +595,12 @@ def _fixed(unit: Array) -> list[dict[int, float]]:
 def _check_size(parameter: Parameter, active: NDArray[np.bool_], max_rows: int) -> None:
     if parameter.size is None:
         raise ValueError(
-            f"Parameter {parameter.name!r} is continuous, so the space has no grid: use sample."
+            f"Parameter {parameter.name!r} is continuous, so the space has no grid: use sample()."
         )
     if active.sum() * parameter.size + (~active).sum() > max_rows:
         raise ValueError(
-            f"The search space has more than {max_rows:,} combinations (reached at parameter "
-            f"{parameter.name!r}): raise max_rows, or use sample or a continuous optimizer."
+            f"The search space has more than {max_rows:,} combinations, counted up to parameter "
+            f"{parameter.name!r}: raise max_rows, or use sample() or a continuous optimizer."
         )
 
 
@@ -624,8 +622,8 @@ def _check_condition(parameter: Parameter, earlier: Sequence[Parameter]) -> None
     for name, values in (parameter.active_if or {}).items():
         if name not in parents:
             raise ValueError(
-                f"Parameter {parameter.name!r} has an active_if with the parent {name!r}: a parent "
-                "is a categorical, ordinal or integer parameter that is listed before it."
+                f"Parameter {parameter.name!r} has an active_if with the parent {name!r}: list a "
+                f"categorical, ordinal or integer parameter {name!r} before {parameter.name!r}."
             )
         if unknown := [value for value in values if not parents[name].contains(value)]:
             raise ValueError(

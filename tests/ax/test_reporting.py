@@ -20,7 +20,7 @@ def test_reports_on_the_model_of_the_last_trial(make_client, complete, runs):
     # The second trial's model knew one point.
     assert report.loc["all sources", "verdict"] == "used, not yet tested"
     assert report["prediction"][:-1].sum() == pytest.approx(report["prediction"].iloc[-1])
-    message = r"metric is 'cost', and transfer models exist for \['loss'\]"
+    message = r"metric is 'cost', but transfer models exist for \['loss'\]"
     with pytest.raises(UserInputError, match=message):
         transfer_report(client, "cost")
 

@@ -109,5 +109,5 @@ def test_unknown_space_is_refused():
 
 
 def test_curves_of_another_space_are_refused():
-    with pytest.raises(ValueError, match="no curves of the space 'svm': choose 'mlp' or 'gbm'"):
+    with pytest.raises(ValueError, match="no learning curves of 'svm': choose 'mlp' or 'gbm'"):
         load_learning_curves("svm")

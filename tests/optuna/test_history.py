@@ -189,7 +189,7 @@ def test_parameters_are_renamed(caplog: pytest.LogCaptureFixture):
     assert history.space.parameters == (FloatParameter("lr", 0.0, 2.0),)
     assert history.runs["lr"].notna().all()
     assert not caplog.messages
-    with pytest.raises(ValueError, match="rename= has the parameter 'rate', which no old study"):
+    with pytest.raises(ValueError, match="rename= names 'rate', which is in no old study"):
         history_of([old], rename={"rate": "lr"})
     with pytest.raises(ValueError, match=r"rename= gives 'x' the name \['a'\]: give one name"):
         history_of([old], rename={"x": ["a"]})  # type: ignore[dict-item]
@@ -236,7 +236,7 @@ def test_ax_experiments_are_read_as_studies():
     assert trial.suggest_categorical("kind", ["p", "q"]) == "p"
     empty = api.Client()
     empty.configure_experiment([lr, kind], name="tuesday")
-    with pytest.raises(ValueError, match="experiment 'tuesday' has no objective: leave it out"):
+    with pytest.raises(ValueError, match="Experiment 'tuesday' has no objective: omit"):
         read_studies([client, empty])
 
 
