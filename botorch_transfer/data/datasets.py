@@ -303,7 +303,7 @@ def _check_values(name: str, dataset: SupervisedDataset) -> None:
         if len(rows := (~tensor.isfinite()).any(dim=-1).nonzero()):
             raise InputDataError(
                 f"Task {name!r}: {symbol} has a NaN or infinite value in row {int(rows[0])}: drop "
-                "failed runs, or give them a finite outcome (from_dataframe does both)."
+                "failed runs, or give them a finite outcome (from_dataframe can do both)."
             )
         check_range(f"Task {name!r}: {symbol}", tensor)
     if dataset.Yvar is not None and not (dataset.Yvar > 0).all():

@@ -554,7 +554,7 @@ def _space(
             if condition is None:
                 logger.info(
                     f"Left out the parameter {name!r}: some trials lack this parameter, and no "
-                    "other parameter determines which trials"
+                    "other parameter explains why"
                 )
                 continue
         parameters[name] = parameter_of(name, distribution, condition)

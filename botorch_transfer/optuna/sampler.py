@@ -436,7 +436,7 @@ class TransferSampler(BaseSampler):
                 )
         elif self._outcome is not None and len(self._outcome) != count:
             raise ValueError(
-                f"outcome= names {len(self._outcome)} columns, and the study has {count} "
+                f"outcome= names {len(self._outcome)} columns, but the study has {count} "
                 "objectives: give one column per objective."
             )
 

@@ -99,13 +99,13 @@ def check_table(frame: DataFrame, columns: Collection[Any]) -> DataFrame:
         raise InputDataError(f"The table is a {type(frame).__name__}: give a pandas DataFrame.")
     if (levels := frame.columns.nlevels) > 1:
         raise InputDataError(
-            f"The column names have {levels} levels: flatten them, for example by "
+            f"The column names have {levels} levels: flatten the names, for example by "
             "frame.columns = frame.columns.get_level_values(-1)."
         )
     names = list(map(str, frame.columns))
     for name in columns:
         if names.count(str(name)) > 1:
-            raise InputDataError(f"The table has several columns {name!r}: keep one of them.")
+            raise InputDataError(f"The table has several columns {name!r}: keep one column.")
     return frame if names == list(frame.columns) else frame.set_axis(names, axis=1)
 
 
@@ -434,7 +434,7 @@ class SearchSpace:
         """
         if not isinstance(X, Tensor) or X.ndim != 2 or X.shape[-1] != self.dim:
             found = tuple(X.shape) if isinstance(X, Tensor) else type(X).__name__
-            raise ValueError(f"X is {found}: give an n x {self.dim} tensor.")
+            raise ValueError(f"X has shape or type {found}: give an n x {self.dim} tensor.")
         unit = X.detach().to(device="cpu", dtype=torch.float64).numpy()
         if not np.all((unit >= -1e-6) & (unit <= 1 + 1e-6)):
             raise ValueError("X has values outside of the unit cube: scale X to space.bounds.")

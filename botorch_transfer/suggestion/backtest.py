@@ -218,11 +218,11 @@ def backtest(
     made = {name: named_model(name) for name in names}
     tables = read_study(**{n: given[n] for n in signature(read_study).parameters if n in given})
     if len(tables.outcomes) > 1:
-        raise ValueError("A backtest has one outcome: name one outcome, without limits of others.")
+        raise ValueError("A backtest takes one outcome: omit the other outcomes and their limits.")
     (target,), rng = tables.outcomes, np.random.default_rng(seed)
     sources = tables.sources[target.name]
     if len(sources or ()) < 2:
-        raise InputDataError("The history has one task or none: a backtest needs two or more.")
+        raise InputDataError("The history has fewer than two tasks: give two or more old tasks.")
     kept = _some(list(sources), MAX_SOURCES, rng)
     data = {name: _thinned(sources[name], rng) for name in kept}
     pools = {name: _pool(tables.region, each) for name, each in data.items()}

@@ -282,7 +282,9 @@ class _Reader:
                 return
         weights, bound = self.weights(left, right)
         if not weights:
-            raise ValueError(f"The constraint {self.text!r} names no parameter: leave it out.")
+            raise ValueError(
+                f"The constraint {self.text!r} names no parameter: omit the constraint."
+            )
         if len(weights) == 1:
             ((name, weight),) = weights.items()
             self.ends.setdefault(name, []).append(bound / weight)

@@ -405,7 +405,7 @@ def predict_rows(
     with errors_in("In the rows to predict"):
         check_table(rows, ())
         if rows.empty:
-            raise ValueError("There are no rows to predict: fill the table.")
+            raise ValueError("There are no rows to predict: add rows to the table.")
         names = tables.space.number_columns
         check_same_units({**tables.given, "rows": rows}, names)
         X = tables.space.encode(with_numbers(rows, names))

@@ -274,7 +274,7 @@ def read_outcomes(
     noise, ranges = noise or {}, outcome_range or {}
     names = [each.name for each in outcomes]
     if twice := [name for name in names if names.count(name) > 1]:
-        raise ValueError(f"{twice[0]!r} is twice in outcome= and constraints=: give it once.")
+        raise ValueError(f"{twice[0]!r} is given twice by outcome= and constraints=: name it once.")
     _check_known("noise", noise, names)
     _check_known("outcome_range", ranges, names)
     for name, within in ranges.items():
@@ -431,7 +431,7 @@ def read_study(
     """
     check_arguments(locals())
     if history is not None and prior is not None:
-        raise ValueError("Give either a history or a prior, not both.")
+        raise ValueError("Both a history and a prior are given: leave out either.")
     if run is not None and step is None:
         raise ValueError("run= is for learning curves: also name the column of steps by step=.")
     if history is not None:

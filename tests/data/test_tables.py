@@ -104,7 +104,7 @@ def test_summary_rows_are_warned_of(caplog):
 def test_columns_with_two_levels_are_refused():
     frame = table()
     frame.columns = pd.MultiIndex.from_product([["runs"], frame.columns])
-    with pytest.raises(InputDataError, match="The column names have 2 levels: flatten them"):
+    with pytest.raises(InputDataError, match="The column names have 2 levels: flatten the names"):
         read(frame)
 
 

@@ -582,7 +582,7 @@ def test_wrong_tables_are_refused():
     with pytest.raises(InputDataError, match="no column 'value': name an existing column by"):
         study.ask(UNIT)
     study = optuna.create_study(sampler=sampler(outcome=["value", "time"]))
-    with pytest.raises(ValueError, match="outcome= names 2 columns, and the study has 1"):
+    with pytest.raises(ValueError, match="outcome= names 2 columns, but the study has 1"):
         study.ask(UNIT)
 
 

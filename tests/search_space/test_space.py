@@ -198,7 +198,7 @@ def test_errors_name_the_parameter_the_value_and_the_row():
 
 
 def test_points_of_another_shape_or_scale_are_refused():
-    with pytest.raises(ValueError, match=r"X is \(3, 5\): give an n x 6"):
+    with pytest.raises(ValueError, match=r"X has shape or type \(3, 5\): give an n x 6"):
         SVM.decode(torch.rand(3, 5))
     with pytest.raises(ValueError, match="outside of the unit cube"):
         SVM.decode(torch.full((1, 6), 1.1))

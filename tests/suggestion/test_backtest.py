@@ -156,7 +156,7 @@ def test_priors_that_can_leave_a_task_out_are_fitted_once():
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"history": history(1)}, InputDataError, "a backtest needs two or more"),
+        ({"history": history(1)}, InputDataError, "fewer than two tasks: give two"),
         ({"history": history(2, 3)}, InputDataError, "No task has 4 different rows"),
         ({"history": history().assign(loss=1.0)}, InputDataError, "and different outcomes"),
         (

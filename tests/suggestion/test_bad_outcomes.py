@@ -524,7 +524,7 @@ def studies(draw: st.DrawFn) -> tuple[SearchSpace, DataFrame | None, DataFrame, 
 REFUSALS = [
     r"In the (history|runs): The column '(y|w)' has .* in row \d+.*, which has digits but",
     r"In the (history|runs): The column 'sem' has .* in row \d+.*, which is not a standard error",
-    r"(In the runs: )?The column '(y|w)' has .* in row \d+.*, which has no logarithm",
+    r"(In the runs: )?The column '(y|w)' has .* in row \d+.*, but log= needs positive",
     r"No run has a finite outcome in the column '(y|w)'",
 ]
 
