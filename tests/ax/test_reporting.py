@@ -10,7 +10,7 @@ from botorch_transfer.ax import transfer_report
 
 def test_reports_on_the_model_of_the_last_trial(make_client, complete, runs):
     client = make_client(history=runs)
-    with pytest.raises(UserInputError, match=r"call get_next_trials\(\) first"):
+    with pytest.raises(UserInputError, match=r"call get_next_trials\(\) before"):
         transfer_report(client)
     complete(client)
     complete(client)

@@ -116,12 +116,12 @@ def test_each_kind_is_named_once_with_task_and_row(caplog):
     assert sorted(caplog.messages) == [
         "Cells with a bound, such as <5, count as the number in the cell: 2 in 'y', as '>95' in "
         "row 11 of task 'a'; 1 in 'z', as '>7' in row 13 of task 'b'",
+        "Cells with a word count as failed runs: 1 in 'y', as 'failed' in row 14 of task 'b'",
         "Cells without a number count as a missing outcome of a run that has ended: 1 in 'y', as "
         "'n.d.' in row 10 of task 'a'; 1 in 'z', as 'trace' in row 10 of task 'a'",
         "Marks on numbers are ignored: 1 in 'y', as '29*' in row 12 of task 'b'; "
         "1 in 'z', as '~3' in row 12 of task 'b'",
         "Numbers after ± are standard errors: 1 in 'z', as '18 ± 2' in row 11 of task 'a'",
-        "Cells with a word count as failed runs: 1 in 'y', as 'failed' in row 14 of task 'b'",
     ]
     warned = [record.message for record in caplog.records if record.levelno == logging.WARNING]
     assert len(warned) == 1

@@ -359,12 +359,12 @@ TWICE = pd.concat([ROW, ROW[["C"]]], axis=1)
 @pytest.mark.parametrize(
     ("misuse", "error", "message"),
     [
-        (lambda: SVM.encode({"C": [0.1]}), InputDataError, "a dict: make"),
-        (lambda: SVM.encode(ROW.iloc[0]), InputDataError, "a Series: make"),
+        (lambda: SVM.encode({"C": [0.1]}), InputDataError, "a dict: give"),
+        (lambda: SVM.encode(ROW.iloc[0]), InputDataError, "a Series: give"),
         (lambda: SVM.encode(TWICE), InputDataError, "several columns 'C': keep one"),
-        (lambda: SVM.place({"C": 0.1}), InputDataError, "a dict: make"),
+        (lambda: SVM.place({"C": 0.1}), InputDataError, "a dict: give"),
         (lambda: SVM.place(TWICE), InputDataError, "several columns 'C'"),
-        (lambda: SVM.decode([[0.1] * 6]), ValueError, "is list: give an n x 6"),
+        (lambda: SVM.decode([[0.1] * 6]), ValueError, "shape or type list: give an n x 6"),
         (lambda: SVM.decode(torch.rand(6)), ValueError, "give an n x 6"),
         (lambda: SVM.sample(-1, 0), ValueError, "n is -1: give a whole number"),
         (lambda: SVM.sample(2.5, 0), ValueError, "n is 2.5: give a whole number"),
