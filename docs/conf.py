@@ -35,7 +35,7 @@ extensions = [
 exclude_patterns = ["_build"]
 
 # Notebooks are shown with the outputs they were saved with; tests run them. Sphinx reads only what
-# lies below this folder, so they are copied here, with their links to this folder set right.
+# lies below this folder, so they are copied here, see `links_of_the_site`.
 nb_execution_mode = "off"
 nb_ipywidgets_js: dict[str, Any] = {}  # no scripts from the network: no widget is shown
 myst_enable_extensions = ["dollarmath", "colon_fence", "deflist"]
@@ -44,8 +44,7 @@ COPIES = HERE / "tutorials"
 shutil.rmtree(COPIES, ignore_errors=True)
 COPIES.mkdir()
 for notebook in sorted((HERE.parent / "tutorials").glob("*.ipynb")):
-    text = notebook.read_text(encoding="utf-8").replace("](../docs/", "](../")
-    (COPIES / notebook.name).write_text(text, encoding="utf-8")
+    shutil.copy(notebook, COPIES)
 
 # ``__new__`` of the models takes any arguments; without it, the ones of ``__init__`` are shown.
 del ConstructedFromDatasets.__new__
@@ -119,8 +118,16 @@ def short_types(*event: Any) -> tuple[str | None, str | None]:
     return tuple(text and pattern.sub(r"\1", text) for text in (signature, returns))  # type: ignore
 
 
+def links_of_the_site(app: Any, name: str, source: list[str]) -> None:
+    """Changes links between this folder and ``tutorials`` to links within this folder."""
+    source[0] = (
+        source[0].replace("](../docs/", "](../").replace("](../../tutorials/", "](../tutorials/")
+    )
+
+
 def setup(app: Any) -> None:
     """Registers what this file adds to Sphinx."""
+    app.connect("source-read", links_of_the_site)
     app.connect("missing-reference", leave_as_text)
     app.connect("autodoc-process-signature", short_types)
     app.add_html_math_renderer("mathml", (visit_inline_math, None), (visit_displayed_math, None))

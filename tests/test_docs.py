@@ -22,6 +22,8 @@ FACADES = [
         if "__all__" in path.read_text(encoding="utf-8")
     ),
 ]
+LINK = re.compile(r"(\[([^][]*)\]\((?!https:)([^)#]*)#?([^)]*)\))")
+HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 DIRECTIVE = re.compile(r"^\.\. auto(?:class|function|data|exception):: (\S+)$", re.MULTILINE)
 
 
@@ -91,6 +93,18 @@ def test_revisions_stay_with_the_results():
     for page in [*DOCS.glob("*.md"), *DOCS.glob("concepts/*.md")]:
         text = page.read_text(encoding="utf-8")
         assert not re.findall(r"\b(?=[0-9a-f]*[a-f])(?=[0-9a-f]*[0-9])[0-9a-f]{7,40}\b", text), page
+
+
+def test_links_lead_somewhere():
+    """In the repository's view; ``make docs`` checks the links of the built pages."""
+    folder = DOCS.parent
+    for page in [*folder.glob("*.md"), *DOCS.glob("**/*.md"), *folder.glob("tutorials/*.ipynb")]:
+        for link, text, path, anchor in LINK.findall(page.read_text(encoding="utf-8")):
+            target = page.parent / path if path else page
+            found = HEADING.findall(target.read_text(encoding="utf-8")) if anchor else []
+            slugs = [re.sub(r"[^\w -]", "", each.lower()).replace(" ", "-") for each in found]
+            assert bool(text), (page.name, link)
+            assert anchor in slugs if anchor else target.exists(), (page.name, link)
 
 
 def _documented() -> list[str]:

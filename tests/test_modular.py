@@ -12,7 +12,7 @@ from botorch_transfer.gp.combine import TaskWeights, WeightedSumKernel, Weighted
 from botorch_transfer.modular import ModularTransferGP, SourcePosteriorGP, resolve_prior
 from botorch_transfer.pretraining import PretrainedPrior, SourceGPs, SourceHierarchy, clear_memos
 from tests.families import OFFSET, ShiftedSines
-from tests.pathwise.drawn_functions import assert_moments
+from tests.gp.drawn_functions import assert_moments
 
 FAMILY = ShiftedSines()
 QUICK = {"num_restarts": 0, "max_iter": 2}

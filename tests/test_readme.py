@@ -41,6 +41,7 @@ def test_code_runs(clone: Path, capsys: pytest.CaptureFixture):
     assert "predicted_mean" in shown
     assert max(map(len, shown.splitlines())) <= 80
     assert set(names["trials"][0]) == {"C", "gamma"}
+    assert 1e-4 < names["space"].decode(names["candidate"])["gamma"].item() < 0.1  # no corner
 
 
 def test_commands_run(clone: Path, capsys: pytest.CaptureFixture):

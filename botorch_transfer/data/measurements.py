@@ -211,7 +211,7 @@ def _in_numbers(
                     errors = [cell.error for cell in cells]
                     frame[noise] = Series(errors, frame.index, dtype=object)
             for kind in [kind for kind in KINDS if kind in kinds]:
-                where = _place(table, task, name, int((kinds == kind).argmax()))
+                where = _cell(table, task, name, int((kinds == kind).argmax()))
                 notes.setdefault(kind, []).append(f"{(kinds == kind).sum():,} in {name!r}, {where}")
         if noise in frame and outcome.name in frame:
             texts = frame[columns].astype(str)
@@ -260,7 +260,7 @@ def _errors(frame: DataFrame, name: str, needed: NDArray[np.bool_], task: str | 
     return np.where(given, errors, np.sqrt(pooled))
 
 
-def _place(table: DataFrame, task: str | None, name: Any, row: int) -> str:
+def _cell(table: DataFrame, task: str | None, name: Any, row: int) -> str:
     """Describes a cell of a table for a message: the value, the row and the row's task."""
     of_task = f" of task {table[task].tolist()[row]!r}" if task in table.columns else ""
     return f"as {table[name].tolist()[row]!r} in row {table.index[row]}{of_task}"
@@ -321,7 +321,7 @@ def _fates(frame: DataFrame, status: str | None, task: str | None) -> NDArray[An
             "a run counts if it has an outcome. Without an outcome, a new run is pending, and an "
             "old run is left out"
         )
-        logger.warning(text, len(unknown), _place(frame, task, status, unknown[0]))
+        logger.warning(text, len(unknown), _cell(frame, task, status, unknown[0]))
     return fate
 
 
@@ -340,7 +340,7 @@ def _leave_out_codes(tables: Sequence[DataFrame], outcome: Outcome, task: str | 
         text = "The column %r has the code %g, %s, which is far from all other outcomes: empty the "
         text += "cells with this code, or correct the number. The code counts as a missing outcome"
         text += " of a failed run" if is_bad else ""
-        logger.warning(text, outcome.name, code, _place(first, task, outcome.name, row))
+        logger.warning(text, outcome.name, code, _cell(first, task, outcome.name, row))
         for table in tables:
             is_code, is_open = table[outcome.name] == code, table[FATE] == ""
             fate = table[FATE].mask(is_code & is_open, "ended")

@@ -65,9 +65,9 @@ ENOUGH_LEVELS = 5
 #: correlation among the other tasks is above ``AGREED``.
 REVERSED, AGREED = -0.65, 0.4
 
-#: The search for reversed tasks needs ``MIN_TASKS`` to ``MAX_TASKS`` tasks with at least
+#: The search for reversed tasks needs ``MIN_SEARCHED`` to ``MAX_SEARCHED`` tasks with at least
 #: ``MIN_COMPARED`` runs. It compares at most ``MAX_COMPARED`` runs of each task.
-MIN_TASKS, MAX_TASKS, MIN_COMPARED, MAX_COMPARED = 3, 20, 5, 50
+MIN_SEARCHED, MAX_SEARCHED, MIN_COMPARED, MAX_COMPARED = 3, 20, 5, 50
 
 #: Usual names of a summary row at the end of a table.
 SUMMARY = re.compile(
@@ -316,7 +316,7 @@ def read_history(
         if status is not None and (known & ~failed[rows]).any() and failed[rows].any():
             failed_inputs += _places(runs[failed[rows]], space)
         counts = known | (keep & ~ended[rows])
-        X, has_place = _place(name, runs[counts], space, changed, notes)
+        X, has_place = _encode_task(name, runs[counts], space, changed, notes)
         placed = rows[counts][has_place]
         X = X if encode is None or len(X) == 0 else _encoded(encode, runs[counts][has_place], name)
         names = space.feature_names if encode is None else [f"x{i}" for i in range(X.shape[-1])]
@@ -383,7 +383,7 @@ def _log_notes(notes: _Notes, outcome: str, robust: bool | None, expected: bool)
         logger.log(level, text, len(outside), _some(notes["far"] or outside))
 
 
-def _place(
+def _encode_task(
     name: str, runs: DataFrame, space: SearchSpace, changed: bool, notes: _Notes
 ) -> tuple[Tensor, NDArray[np.bool_]]:
     """Encodes the runs of one task; leaves out each run with a value that cannot be encoded.
@@ -710,7 +710,7 @@ def _warn_of_reversal(outcome: Outcome, tasks: Mapping[str, SupervisedDataset]) 
     another.
     """
     tasks = {name: data for name, data in tasks.items() if len(data.Y) >= MIN_COMPARED}
-    if not MIN_TASKS <= len(tasks) <= MAX_TASKS:
+    if not MIN_SEARCHED <= len(tasks) <= MAX_SEARCHED:
         return
     few = [(each, evenly_spaced(len(each.Y), MAX_COMPARED)) for each in tasks.values()]
     X, Y = [each.X[rows] for each, rows in few], [ranks(each.Y[rows, 0]) for each, rows in few]

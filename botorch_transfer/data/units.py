@@ -52,8 +52,8 @@ QUANTILES = [0.1, 0.9]
 #: Maximum number of tasks whose units are checked.
 MAX_LOOKED_AT = 1_000
 
-#: Tasks are compared if at least ``MIN_TASKS`` tasks have at least ``MIN_VALUES`` values each.
-MIN_VALUES, MIN_TASKS = 4, 3
+#: Tasks are compared if at least ``MIN_COMPARABLE`` tasks have at least ``MIN_VALUES`` values each.
+MIN_VALUES, MIN_COMPARABLE = 4, 3
 
 #: Outcomes that are all at most 1 may be fractions or small percentages. They are reported as
 #: fractions if the probability of only small percentages is below this value.
@@ -165,7 +165,7 @@ def _of_column(tasks: Mapping[str, Array], parameter: Parameter) -> Iterator[tup
             strange[name] = values
         elif len(values) >= MIN_VALUES:
             compared[name] = _quantiles(values)
-    if len(compared) >= MIN_TASKS:
+    if len(compared) >= MIN_COMPARABLE:
         ends = np.array(list(compared.values()))
         reference = np.median(ends, axis=0)
         for name, found in zip(compared, likely(ends, reference, DIFFERENT, ALIKE), strict=True):

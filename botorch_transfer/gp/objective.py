@@ -360,7 +360,7 @@ def drop_gradients(parameters: Mapping[str, Tensor]) -> None:
 # ---------------------------------------------------------------------- hyperparameters of modules
 
 
-class Part:
+class Param:
     """Access to one hyperparameter of a GPyTorch module, such as the lengthscales of a kernel.
 
     Args:
@@ -430,7 +430,7 @@ _EVENT_DIMS = {
 _POSITIVE = frozenset({"lengthscale", "outputscale", "noise"})
 
 
-def kernel_parts(kernel: Any, suffix: str = "") -> dict[str, Part]:
+def kernel_params(kernel: Any, suffix: str = "") -> dict[str, Param]:
     """Returns the hyperparameters of a stationary kernel, by name.
 
     Args:
@@ -443,8 +443,8 @@ def kernel_parts(kernel: Any, suffix: str = "") -> dict[str, Part]:
     """
     is_scaled = type(kernel) is ScaleKernel
     base = kernel.base_kernel if is_scaled else kernel
-    parts = {f"lengthscale{suffix}": Part(base, "lengthscale")}
-    return parts | ({f"outputscale{suffix}": Part(kernel, "outputscale")} if is_scaled else {})
+    params = {f"lengthscale{suffix}": Param(base, "lengthscale")}
+    return params | ({f"outputscale{suffix}": Param(kernel, "outputscale")} if is_scaled else {})
 
 
 class ClosedFormObjective(FitObjective):
@@ -471,22 +471,22 @@ class ClosedFormObjective(FitObjective):
         known = torch.as_tensor(known).to(self._Y).expand(Y.shape)
         self._known_noise = known.reshape(self.num_members, n)
         self._num_points = max(n, 1)
-        self._set_columns(self.parts(model), self._hyperpriors(mll) or [])
+        self._set_columns(self.params(model), self._hyperpriors(mll) or [])
 
-    def _set_columns(self, parts: Mapping[str, Part], priors: list[tuple[str, Prior]]) -> None:
+    def _set_columns(self, params: Mapping[str, Param], priors: list[tuple[str, Prior]]) -> None:
         """Assigns columns of the parameter tensor to hyperparameters, and builds the hyperpriors.
 
         There are ``K`` columns. A fit optimizes only the ``k`` columns of fitted hyperparameters.
         """
-        sizes = {name: part.read(self.batch_shape).shape[-1] for name, part in parts.items()}
+        sizes = {name: param.read(self.batch_shape).shape[-1] for name, param in params.items()}
         self._sizes, total = sizes, sum(sizes.values())
         columns = self._split(torch.arange(total, device=self._Y.device))
-        self._fitted = torch.cat([columns[name] for name, part in parts.items() if part.is_fitted])
-        logs = [torch.full_like(columns[name], part.is_log) for name, part in parts.items()]
+        self._fitted = torch.cat([columns[name] for name, p in params.items() if p.is_fitted])
+        logs = [torch.full_like(columns[name], param.is_log) for name, param in params.items()]
         self.is_log = torch.cat(logs).bool()
-        bounds = [part.bounds(sizes[name]) for name, part in parts.items()]
+        bounds = [param.bounds(sizes[name]) for name, param in params.items()]
         self.bounds = torch.cat(bounds, dim=-1)[:, self._fitted.cpu()]
-        self._present = self._read_all(parts)
+        self._present = self._read_all(params)
         self._log_prior = LogPrior([(prior, sizes[name]) for name, prior in priors])
         self._of_priors = torch.cat([self._fitted[:0], *(columns[name] for name, _ in priors)])
 
@@ -497,7 +497,7 @@ class ClosedFormObjective(FitObjective):
 
     @classmethod
     @abstractmethod
-    def parts(cls, model: Any) -> dict[str, Part]:
+    def params(cls, model: Any) -> dict[str, Param]:
         """Returns a mapping from the names in :meth:`likelihood` to the model's hyperparameters."""
 
     @classmethod
@@ -508,14 +508,14 @@ class ClosedFormObjective(FitObjective):
             mll: The marginal log likelihood.
 
         Returns:
-            ``True`` if :meth:`parts` returns all fitted parameters, each model of a batch has its
+            ``True`` if :meth:`params` returns all fitted parameters, each model of a batch has its
             own parameters, and all hyperpriors are univariate priors of these parameters.
         """
         batch_shape = mll.model.train_targets.shape[:-1]
         own = {
-            part.raw
-            for part in cls.parts(mll.model).values()
-            if part.is_fitted and part.raw.shape[: part.raw.dim() - part.event_dims] == batch_shape
+            p.raw
+            for p in cls.params(mll.model).values()
+            if p.is_fitted and p.raw.shape[: p.raw.dim() - p.event_dims] == batch_shape
         }
         fitted = {parameter for parameter in mll.parameters() if parameter.requires_grad}
         return fitted <= own and cls._hyperpriors(mll) is not None
@@ -525,7 +525,7 @@ class ClosedFormObjective(FitObjective):
     def _hyperpriors(cls, mll: ExactMarginalLogLikelihood) -> list[tuple[str, Prior]] | None:
         """Returns pairs of a hyperparameter's name and its prior, for all priors of a model.
 
-        Returns ``None`` if a fitted hyperparameter with a prior is not in :meth:`parts`, or if its
+        Returns ``None`` if a fitted hyperparameter with a prior is not in :meth:`params`, or if its
         prior is not univariate.
         """
         model: Any = mll.model
@@ -536,17 +536,17 @@ class ClosedFormObjective(FitObjective):
             is_univariate = prior.event_shape == () and prior.batch_shape.numel() in (1, size)
             names = [
                 name
-                for name, part in cls.parts(model).items()
-                if is_univariate and part.module is module and torch.equal(part.value, value)
+                for name, param in cls.params(model).items()
+                if is_univariate and param.module is module and torch.equal(param.value, value)
             ]
             if value.requires_grad and not names:
                 return None
             found += [(name, prior) for name in names]
         return found
 
-    def _read_all(self, parts: Mapping[str, Part]) -> Tensor:
+    def _read_all(self, params: Mapping[str, Param]) -> Tensor:
         """Returns the fitted and the fixed parameters of each model, a ``B x K`` tensor."""
-        values = torch.cat([part.read(self.batch_shape) for part in parts.values()], dim=-1)
+        values = torch.cat([param.read(self.batch_shape) for param in params.values()], dim=-1)
         values = values.to(self._Y)
         return torch.where(self.is_log, values.log(), values)
 
@@ -560,7 +560,7 @@ class ClosedFormObjective(FitObjective):
             A ``B x k`` tensor in double precision, one row for each model of a batch. Positive
             hyperparameters are returned as logarithms.
         """
-        return self._read_all(self.parts(mll.model))[:, self._fitted]
+        return self._read_all(self.params(mll.model))[:, self._fitted]
 
     def write(self, theta: Tensor) -> None:
         """Sets the fitted hyperparameters through the setters of their modules.
@@ -570,9 +570,9 @@ class ClosedFormObjective(FitObjective):
         """
         full = self._present.index_copy(1, self._fitted, theta.to(self._present))
         values = self._split(torch.where(self.is_log, full.exp(), full))
-        for name, part in self.parts(self.mll.model).items():
-            if part.is_fitted:
-                part.write(values[name])
+        for name, param in self.params(self.mll.model).items():
+            if param.is_fitted:
+                param.write(values[name])
 
     def minimize(
         self, starts: Tensor, options: Mapping[str, Any], timeout_sec: float | None
@@ -701,16 +701,16 @@ class TargetObjective(ClosedFormObjective):
         return cls(mll) if cls.is_served(mll) else None
 
     @classmethod
-    def parts(cls, model: Any) -> dict[str, Part]:
+    def params(cls, model: Any) -> dict[str, Param]:
         """Returns the hyperparameters of kernel, noise, mean and source weights, by name."""
-        parts = kernel_parts(_residual_and_sources(model.covar_module)[0])
+        params = kernel_params(_residual_and_sources(model.covar_module)[0])
         if isinstance(model.likelihood, GaussianLikelihood):
-            parts["noise"] = Part(model.likelihood.noise_covar, "noise")
+            params["noise"] = Param(model.likelihood.noise_covar, "noise")
         if type(model.mean_module) is ConstantMean:
-            parts["constant"] = Part(model.mean_module, "constant")
+            params["constant"] = Param(model.mean_module, "constant")
         for weights in _task_weights(model) - {None}:
-            parts["weights"] = Part(weights, "weights")
-        return parts
+            params["weights"] = Param(weights, "weights")
+        return params
 
     def likelihood(self, values: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Evaluates the negative log likelihood of the target data, and its derivatives."""

@@ -49,7 +49,7 @@ from torch.nn.functional import pad
 from botorch_transfer.gp.expansion import PriorKernel
 from botorch_transfer.gp.hyperpriors import Hyperparameter
 from botorch_transfer.gp.likelihood import log_density, nll
-from botorch_transfer.gp.objective import ClosedFormObjective, Part, kernel_parts
+from botorch_transfer.gp.objective import ClosedFormObjective, Param, kernel_params
 from botorch_transfer.gp.paths import MIN_FEATURES, ModelPath
 from botorch_transfer.gp.posterior import Conditioned, name_task_in_errors
 from botorch_transfer.gp.state import (
@@ -545,23 +545,23 @@ class JointObjective(ClosedFormObjective):
         self._noise_of = self._one_hot[:, inferred].mT
         self.kernel = kernel
         self._names = [cast(Stationary, Stationary.of(each)).name for each in kernel.data_kernels]
-        if kernel.fitted_part is not None:
-            value = Part(*kernel.fitted_part).value
+        if kernel.fitted_param is not None:
+            value = Param(*kernel.fitted_param).value
             self._shape = value.shape[len(self.batch_shape) :]
 
     @classmethod
-    def parts(cls, model: Any) -> dict[str, Part]:
+    def params(cls, model: Any) -> dict[str, Param]:
         """Returns the hyperparameters of the kernels, the noise and the task covariances."""
         kernel = model.conditional.kernel
-        parts: dict[str, Part] = {}
+        params: dict[str, Param] = {}
         for index, each in enumerate(kernel.data_kernels):
-            parts |= kernel_parts(each, f" {index}")
-        parts["source noise"] = Part(model.conditional.noise, "noise")
+            params |= kernel_params(each, f" {index}")
+        params["source noise"] = Param(model.conditional.noise, "noise")
         if isinstance(model.likelihood, GaussianLikelihood):
-            parts["noise"] = Part(model.likelihood.noise_covar, "noise")
-        if kernel.fitted_part is not None:
-            parts["matrices"] = Part(*kernel.fitted_part)
-        return parts
+            params["noise"] = Param(model.likelihood.noise_covar, "noise")
+        if kernel.fitted_param is not None:
+            params["matrices"] = Param(*kernel.fitted_param)
+        return params
 
     def minimize(self, starts: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         """Minimizes the objective from all starts, and logs the expected time of a long fit."""

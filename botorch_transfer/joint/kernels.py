@@ -126,7 +126,7 @@ class CoregionalizationKernel(Kernel):
         """For each kernel over inputs, one boolean per task: whether the task uses the kernel."""
 
     @property
-    def fitted_part(self) -> tuple[Module, str] | None:
+    def fitted_param(self) -> tuple[Module, str] | None:
         """The fitted hyperparameter that determines the task factors.
 
         A pair of the hyperparameter's module and the name of its property; ``None`` if the factors
@@ -140,7 +140,7 @@ class CoregionalizationKernel(Kernel):
 
         Args:
             *fitted: Optionally, a value that replaces the current value of the hyperparameter
-                :attr:`fitted_part`.
+                :attr:`fitted_param`.
 
         Returns:
             A ``batch_shape x Q x T x R`` tensor with ``R`` columns for each of the ``Q`` kernels.
@@ -151,7 +151,7 @@ class CoregionalizationKernel(Kernel):
 
         Args:
             *fitted: Optionally, a value that replaces the current value of the hyperparameter
-                :attr:`fitted_part`.
+                :attr:`fitted_param`.
 
         Returns:
             A ``batch_shape x Q x T x T`` tensor.
@@ -313,7 +313,7 @@ class LinearCoregionalizationKernel(CoregionalizationKernel):
         self.initialize(raw_factors=value)
 
     @property
-    def fitted_part(self) -> tuple[Module, str]:
+    def fitted_param(self) -> tuple[Module, str]:
         """The fitted hyperparameter: the property ``factors`` of this kernel."""
         return self, "factors"
 
@@ -417,7 +417,7 @@ class IndependentSourcesKernel(CoregionalizationKernel):
         return [[task in (index, target) for task in tasks] for index in tasks]
 
     @property
-    def fitted_part(self) -> tuple[Module, str]:
+    def fitted_param(self) -> tuple[Module, str]:
         """The fitted hyperparameter: the property ``weights`` of the module ``task_weights``."""
         return self.task_weights, "weights"
 

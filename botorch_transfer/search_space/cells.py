@@ -222,9 +222,9 @@ def read_table(path: str | PathLike[str], choices: Container[str] = ()) -> DataF
         cells = DataFrame(rows, list(lines)[1:], names, dtype=object)
         pointed = decimal_points(cells, names if sep != "," else (), comma=True)
         for name, column in pointed.items():
-            # As a choice, "64,32" may be the sizes of layers.
-            is_choice = cells[name].str.fullmatch(r"[\d\s.,+-]*") & (name in choices)
-            cells[name] = column.mask(is_choice, cells[name])
+            if name in choices:  # "64,32" may be the sizes of layers
+                column = column.mask(cells[name].str.fullmatch(r"[\d\s.,+-]*"), cells[name])
+            cells[name] = column
         even = cells.to_csv(sep=sep, index=False)
         frame, text = (pd.read_csv(StringIO(even), sep=sep, **o) for o in ({}, words))
         frame.index = text.index = cells.index
@@ -445,7 +445,7 @@ def decimal_points(
     texts = [n for n in names if n in columns and names.count(n) == 1 and is_text(frame[n])]
     numbers = {name: frame[name].map(_number_or_none).astype(object) for name in texts}
     shown = {
-        name: {mark for mark, shows in SHOWS.items() if cells.str.contains(shows, na=False).any()}
+        name: {m for m, shows in SHOWS.items() if any(map(re.compile(shows).match, cells.dropna()))}
         for name, cells in numbers.items()
     }
     in_table = set().union(*shown.values())
@@ -457,7 +457,7 @@ def decimal_points(
             meaning = "separates thousands" if marks == {","} else "is a decimal point"
             reason = f"whose point {meaning}: write numbers without separators of thousands"
             log_cell(grouped, frame[name], reason, logging.INFO if shown[name] else logging.WARNING)
-        if marks == {","} or cells.str.contains(r"\d,\d{3}[.,]\d", na=False).any():
+        if marks == {","} or any(map(re.compile(r"\d,\d{3}[.,]\d").search, cells.dropna())):
             groups = re.compile(GROUPS.format(r"\." if marks == {","} else ","))
             cells = cells.str.replace(groups, _without_separators, regex=True)
         if comma and not marks:

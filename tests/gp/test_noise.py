@@ -69,7 +69,7 @@ def test_closed_form_is_the_objective_of_gpytorch(kind: str) -> None:
     objective: Any = getattr(model, "closed_form", TargetObjective.of)(mll)
     assert objective is not None
     found = objective(objective.read(mll), torch.zeros(1, dtype=torch.long))
-    expected = gpytorchs(mll, objective.parts(model))
+    expected = gpytorchs(mll, objective.params(model))
     torch.testing.assert_close(found, expected)
 
 

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from threading import Event, Thread
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 import torch
 from botorch.exceptions.errors import ModelFittingError
 from botorch.fit import fit_gpytorch_mll
+from botorch.models import SingleTaskGP
 from botorch.models.utils.gpytorch_modules import get_covar_module_with_dim_scaled_prior
 from botorch.optim.core import OptimizationResult
 from botorch.optim.fit import fit_gpytorch_mll_scipy
@@ -20,9 +22,11 @@ from gpytorch.kernels import LinearKernel, MaternKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
 from gpytorch.mlls import ExactMarginalLogLikelihood, LeaveOneOutPseudoLikelihood
 from gpytorch.priors import GammaPrior, LogNormalPrior
+from linear_operator.utils.errors import NanError, NotPSDError
 from threadpoolctl import threadpool_info, threadpool_limits
 from torch import Tensor
 from torch.distributions import Normal
+from torch.testing import assert_close
 
 from botorch_transfer import (
     BoostedHierarchicalGP,
@@ -85,7 +89,7 @@ def assert_equals_gpytorch(mll: ExactMarginalLogLikelihood, tolerance: float = 1
             prior.base_dist = Normal(prior.loc.double(), prior.scale.double())
     objective = TargetObjective.of(mll)
     assert objective is not None
-    fitted = {name: p for name, p in TargetObjective.parts(mll.model).items() if p.is_fitted}
+    fitted = {name: p for name, p in TargetObjective.params(mll.model).items() if p.is_fitted}
     parameters, generator = [part.raw for part in fitted.values()], torch.Generator()
     generator.manual_seed(0)
     starts, expected, slopes = [], [], []
@@ -506,7 +510,7 @@ def test_a_sum_of_the_users_kernels_is_all_residual() -> None:
 
 def test_a_value_at_a_bound_has_a_finite_parameter() -> None:
     likelihood = GaussianLikelihood(noise_constraint=GreaterThan(1e-4))
-    part = target_fit.Part(likelihood.noise_covar, "noise")
+    part = target_fit.Param(likelihood.noise_covar, "noise")
     part.write(torch.tensor([[1e-4]], dtype=torch.double))
     assert part.raw.isfinite().all()
 
@@ -639,3 +643,89 @@ def test_limits_are_given_back_where_fits_overlap() -> None:
     for thread in threads:
         thread.join()
     assert blas_threads() == before
+
+
+def wavy(n: int = 12) -> tuple[Tensor, Tensor]:
+    X = torch.linspace(0, 1, n, dtype=torch.double).unsqueeze(-1)
+    return X, (12 * X).sin() + 0.3 * (40 * X).cos()
+
+
+def build(X: Tensor, Y: Tensor) -> ExactMarginalLogLikelihood:
+    kernel = RBFKernel(lengthscale_prior=LogNormalPrior(0.0, 3.0))
+    model = SingleTaskGP(X, Y, covar_module=kernel, outcome_transform=None)
+    return ExactMarginalLogLikelihood(model.likelihood, model).train()
+
+
+def test_one_start_is_botorchs_fit() -> None:
+    ours, theirs = build(*wavy()), build(*wavy())
+    fit_from_starts(ours, num_restarts=0, seed=0)
+    fit_gpytorch_mll_scipy(theirs)
+    assert_close(
+        fits.log_posterior(ours.model), fits.log_posterior(theirs.model), rtol=0, atol=1e-4
+    )
+
+
+def test_the_best_of_several_optima_is_kept() -> None:
+    # From a long lengthscale, quick waves look like noise, and that is an optimum.
+    X = torch.linspace(0, 1, 20, dtype=torch.double).unsqueeze(-1)
+    alone, several = (build(X, (35 * X).sin()) for _ in range(2))
+    for mll in (alone, several):
+        mll.model.covar_module.lengthscale = 50.0
+    fit_from_starts(alone, num_restarts=0, seed=0)
+    fit_from_starts(several, num_restarts=3, seed=0)
+    assert fits.log_posterior(several.model) > fits.log_posterior(alone.model) + 0.1
+
+
+def test_a_timeout_stops_a_start() -> None:
+    stopped, full, before = build(*wavy()), build(*wavy()), fits.log_posterior(build(*wavy()).model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fit_from_starts(stopped, num_restarts=1, seed=0, timeout_sec=0.0)
+    fit_from_starts(full, num_restarts=1, seed=0)
+    assert before <= fits.log_posterior(stopped.model) < fits.log_posterior(full.model) - 0.01
+
+
+def test_a_callback_is_of_botorchs_optimizer() -> None:
+    mll, steps = build(*wavy()), []
+
+    def callback(parameters: dict[str, Tensor], result: OptimizationResult) -> None:
+        assert parameters.keys() == dict(mll.named_parameters()).keys()
+        steps.append(result.step)
+
+    fit_from_starts(mll, num_restarts=1, seed=0, options={"maxiter": 2}, callback=callback)
+    assert steps == [1, 2, 1, 2]
+
+
+def raise_errors(monkeypatch: pytest.MonkeyPatch, when: Any, error: Exception) -> list[int]:
+    """Has those evaluations fail for whose number ``when`` holds; returns their numbers."""
+    calls: list[int] = []
+    forward = ExactMarginalLogLikelihood.forward
+
+    def fail(*args: Any, **kwargs: Any) -> Tensor:
+        calls.append(len(calls))
+        if when(calls[-1]):
+            raise error
+        return forward(*args, **kwargs)
+
+    monkeypatch.setattr(ExactMarginalLogLikelihood, "forward", fail)
+    return calls
+
+
+CHOLESKY = torch.linalg.LinAlgError("linalg.cholesky: the input is not positive-definite")
+BREAKDOWNS = [NotPSDError("broken"), NanError("broken"), CHOLESKY]
+
+
+@pytest.mark.parametrize("error", BREAKDOWNS)
+def test_a_start_with_an_error_is_left_out(error: Exception, monkeypatch) -> None:
+    mll, before = build(*wavy()), fits.log_posterior(build(*wavy()).model)
+    with monkeypatch.context() as patched:
+        calls = raise_errors(patched, lambda call: call == 0, error)
+        fit_from_starts(mll, num_restarts=2, seed=0, options={"maxiter": 5})
+    assert len(calls) > 3
+    assert fits.log_posterior(mll.model) > before
+
+
+def test_within_its_time_a_fit_goes_on() -> None:
+    mll = build(*wavy())
+    fit_from_starts(mll, num_restarts=0, seed=0, timeout_sec=600.0, options={"maxiter": 2})
+    assert fits.log_posterior(mll.model) > fits.log_posterior(build(*wavy()).model)

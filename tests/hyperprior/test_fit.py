@@ -1,5 +1,6 @@
 """The likelihood of a domain, against a naive joint one."""
 
+import logging
 import math
 from dataclasses import replace
 
@@ -9,13 +10,30 @@ import torch
 from botorch.exceptions.errors import InputDataError
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.priors import UniformPrior
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import integrate, stats
+from torch.testing import assert_close
 
 from botorch_transfer.data import Domain, as_datasets
 from botorch_transfer.gp.tasks import PaddedTasks
 from botorch_transfer.hyperprior import fit as domain_fit
-from botorch_transfer.hyperprior.fit import DomainFitOptions, fit_domains
+from botorch_transfer.hyperprior import fit as validation
+from botorch_transfer.hyperprior.fit import (
+    BROAD_SHAPE,
+    MAX_SHAPE,
+    DomainFitOptions,
+    HyperparameterDraws,
+    fit_domains,
+    fit_gamma,
+    fit_normal,
+    log_likelihoods,
+)
+from botorch_transfer.hyperprior.prior import hierarchical_negative_log_likelihood
 from tests.gp.tasks import draw_data
 from tests.hyperprior.domains import draw_domain, draw_domains
+from tests.members import hyperprior
 
 KERNELS = {"rbf": RBFKernel, "matern52": MaternKernel}
 
@@ -247,3 +265,127 @@ def test_too_large_domains_are_refused():
 def test_unfit_options_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         DomainFitOptions(**options)
+
+
+@pytest.mark.parametrize("scale", [1e-5, 1.0, 1e6])
+@pytest.mark.parametrize(("shape", "n"), [(0.3, 5), (1.0, 40), (10.0, 7), (200.0, 500)])
+def test_gamma_equals_scipys(shape, n, scale):
+    sample = stats.gamma.rvs(shape, scale=scale, size=n, random_state=n)
+    a, _, b = stats.gamma.fit(sample / scale, floc=0)
+    found = fit_gamma(torch.from_numpy(sample))
+    assert_close(found, torch.tensor([a, 1 / (b * scale)], dtype=torch.double), rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("values", [[0.4], [0.4, 0.4], [0.4, 0.4 * (1 + 1e-9), 0.4]])
+def test_degenerate_estimates_give_a_broad_gamma(values, caplog):
+    with caplog.at_level(logging.WARNING):
+        shape, rate = fit_gamma(torch.tensor(values, dtype=torch.double), "noise")
+    assert shape == BROAD_SHAPE
+    assert_close(shape / rate, torch.tensor(0.4, dtype=torch.double))
+    assert f"The {len(values)} estimate(s) of the noise are almost equal" in caplog.text
+
+
+def test_the_guard_begins_at_its_largest_shape():
+    narrow = torch.from_numpy(stats.gamma.ppf([0.25, 0.5, 0.75], 4 * MAX_SHAPE))
+    broader = torch.from_numpy(stats.gamma.ppf([0.05, 0.5, 0.95], 0.4 * MAX_SHAPE))
+    assert fit_gamma(narrow)[0] == BROAD_SHAPE
+    assert 0.2 * MAX_SHAPE < fit_gamma(broader)[0] < 1.5 * MAX_SHAPE
+
+
+@given(st.lists(st.floats(1e-8, 1e8), min_size=1, max_size=6))
+def test_any_estimates_give_a_gamma(values):
+    shape, rate = fit_gamma(torch.tensor(values, dtype=torch.double))
+    assert 0 < shape < 10 * MAX_SHAPE
+    assert torch.isfinite(rate)
+    assert rate > 0
+
+
+def test_normal_is_the_maximum_likelihood_one():
+    sample = torch.tensor([1.0, 2.0, 6.0], dtype=torch.double)
+    mean, std = fit_normal(sample, broad=1.0)
+    expected = stats.norm.fit(sample.numpy())
+    assert_close(torch.stack([mean, std]), torch.tensor(expected).double())
+
+
+@pytest.mark.parametrize("values", [[3.0], [3.0, 3.0]])
+def test_degenerate_estimates_give_a_broad_normal(values, caplog):
+    with caplog.at_level(logging.WARNING):
+        found = fit_normal(torch.tensor(values), broad=0.5, name="mean")
+    assert found.tolist() == [3.0, 0.5]
+    assert "of the mean are almost equal" in caplog.text
+
+
+def draws(num: int, dim: int) -> HyperparameterDraws:
+    def positive(*shape: int) -> torch.Tensor:
+        return 0.1 + torch.rand(*shape, dtype=torch.double)
+
+    return HyperparameterDraws(
+        constant=torch.randn(num, dtype=torch.double),
+        lengthscale=positive(num, dim),
+        outputscale=positive(num),
+        noise=positive(num),
+    )
+
+
+@pytest.mark.parametrize("n", [0, 1, 7])
+@pytest.mark.parametrize("known_noise", [False, True])
+def test_likelihoods_equal_gpytorchs(n, known_noise, monkeypatch):
+    monkeypatch.setattr(validation, "BLOCK_ELEMENTS", 100)  # two or three rows at a time
+    drawn = draws(5, 2)
+    X, Y = torch.rand(n, 2, dtype=torch.double), torch.randn(n, dtype=torch.double)
+    Yvar = 0.1 + torch.rand(n, dtype=torch.double) if known_noise else None
+    found = log_likelihoods(drawn, X, Y, Yvar, "matern32")
+    for row in range(5):
+        kernel = ScaleKernel(MaternKernel(nu=1.5, ard_num_dims=2)).double()
+        kernel.base_kernel.lengthscale = drawn.lengthscale[row]
+        kernel.outputscale = drawn.outputscale[row]
+        noise = drawn.noise[row].expand(n) if Yvar is None else Yvar
+        covariance = kernel(X).to_dense() + noise.diag()
+        mean = drawn.constant[row].expand(n)
+        expected = (
+            MultivariateNormal(mean, covariance).log_prob(Y) if n else torch.zeros(()).double()
+        )
+        torch.testing.assert_close(found[row], expected.detach(), rtol=1e-8, atol=1e-8)
+
+
+def test_impossible_draws_weigh_nothing():
+    drawn = draws(2, 1)
+    drawn.outputscale[1] = torch.nan
+    X = torch.rand(3, 1, dtype=torch.double)
+    found = log_likelihoods(drawn, X, X.squeeze(-1), None, "rbf")
+    assert found[0].isfinite()
+    assert found[1] == -torch.inf
+
+
+HYPERPRIOR = hyperprior(noise=UniformPrior(0.1, 0.1001))
+
+
+def test_a_single_point_has_a_known_value():
+    """There, mean, signal variance and noise are all that matters: an integral in one dimension."""
+    X, Y = torch.rand(1, 2, dtype=torch.double), torch.tensor([[2.0]], dtype=torch.double)
+    found = hierarchical_negative_log_likelihood(HYPERPRIOR, [(X, Y)], num_samples=200_000)
+
+    def density(s):
+        return stats.norm.pdf(2.0, 0.5, math.sqrt(1 + s + 0.1)) * stats.gamma.pdf(s, 2, scale=0.5)
+
+    expected = -math.log(integrate.quad(density, 0, 50)[0])
+    assert float(found) == pytest.approx(expected, abs=0.01)
+
+
+def test_value_is_that_of_the_draws():
+    X = torch.rand(6, 2, dtype=torch.double)
+    tasks = {"a": (X, X[:, :1]), "b": (X[:3], X[:3, 1:], torch.full((3, 1), 0.2).double())}
+    found = hierarchical_negative_log_likelihood(HYPERPRIOR, tasks, num_samples=50, seed=4)
+    draws = HYPERPRIOR.sample(50, 2, seed=4)
+    for value, (X, Y, *Yvar) in zip(found, tasks.values(), strict=True):
+        noise = Yvar[0].squeeze(-1) if Yvar else None
+        likelihoods = log_likelihoods(draws, X, Y.squeeze(-1), noise, "matern52").exp()
+        torch.testing.assert_close(value, -likelihoods.mean().log())
+
+
+def test_no_tasks_and_no_draws_are_refused():
+    with pytest.raises(InputDataError, match="no source tasks"):
+        hierarchical_negative_log_likelihood(HYPERPRIOR, [])
+    X = torch.rand(3, 2, dtype=torch.double)
+    with pytest.raises(ValueError, match="num_samples=0"):
+        hierarchical_negative_log_likelihood(HYPERPRIOR, [(X, X[:, :1])], num_samples=0)

@@ -35,11 +35,11 @@ def scattered_rows(mll, number):
     assert isinstance(objective, JointObjective)
     g, rows, values, gradients = torch.Generator().manual_seed(1), [], [], []
     for _ in range(number):
-        for part in objective.parts(mll.model).values():
-            if part.is_fitted:
-                part.raw.data.add_(0.1 * torch.rand(part.raw.shape, generator=g).to(part.raw))
+        for param in objective.params(mll.model).values():
+            if param.is_fitted:
+                param.raw.data.add_(0.1 * torch.rand(param.raw.shape, generator=g).to(param.raw))
         rows.append(objective.read(mll))
-        value, gradient = gpytorchs(mll, objective.parts(mll.model))
+        value, gradient = gpytorchs(mll, objective.params(mll.model))
         values.append(value)
         gradients.append(gradient)
     return objective, torch.cat(rows), torch.cat(values), torch.cat(gradients)

@@ -111,7 +111,7 @@ def test_hyperparameters_start_at_their_starts_without_points(case):
     fresh, fitted = case.target(0), fit(case.target(0))
     after = dict(fitted.named_parameters())
     for name, parameter in fresh.named_parameters():
-        # Joint models have source tasks to fit; see tests/models/test_joint.py.
+        # Joint models have source tasks to fit; see tests/joint/test_joint.py.
         if not isinstance(fresh, JointTransferGP) or "conditional" not in name:
             assert torch.equal(parameter, after[name]), name
 

@@ -177,7 +177,7 @@ def test_without_target_data_only_sources_can_be_fitted(case):
     before = snapshot(model)
     mll = fit(model, **BRIEF)
     assert mll.model is model
-    if isinstance(model, JointTransferGP):  # tests/models/test_joint.py says how
+    if isinstance(model, JointTransferGP):  # tests/joint/test_joint.py says how
         assert all(tensor.isfinite().all() for tensor in model.parameters())
     else:
         assert_equal_bits(before, snapshot(model))

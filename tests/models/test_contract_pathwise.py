@@ -13,8 +13,8 @@ from botorch.sampling.pathwise import draw_kernel_feature_paths, draw_matheron_p
 from botorch.sampling.pathwise.posterior_samplers import get_matheron_path_model
 
 from tests.families import ShiftedSines
+from tests.gp.drawn_functions import assert_moments
 from tests.models.contract import BUDGET, bounds, raw_transform, to_raw, where
-from tests.pathwise.drawn_functions import assert_moments
 
 pytestmark = pytest.mark.gaussian
 

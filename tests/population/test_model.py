@@ -11,10 +11,10 @@ from botorch_transfer import PopulationGP, SourcePopulation
 from botorch_transfer.gp.expansion import expand
 from botorch_transfer.population import model as module
 from tests.fits import fit_model as fit
+from tests.gp.drawn_functions import assert_moments
 from tests.gp.padded import points
 from tests.hierarchy.twin import moments_and_gradient
 from tests.models.contract import assert_same_posterior
-from tests.pathwise.drawn_functions import assert_moments
 from tests.population.twin import twin_of
 
 TEST_X = points(4, 2, seed=7)

@@ -20,7 +20,7 @@ from botorch_transfer.sources import scaml
 from botorch_transfer.sources.scaml import screened_tasks
 from tests.families import ShiftedSines
 from tests.fits import fit_model as fit
-from tests.pathwise.drawn_functions import assert_moments
+from tests.gp.drawn_functions import assert_moments
 
 pytestmark = pytest.mark.usefixtures("nothing_remembered")
 

@@ -19,12 +19,12 @@ from botorch_transfer.hyperbo.features import (
 )
 from botorch_transfer.joint.conditional import JointPath
 from tests.families import ShiftedSines
+from tests.gp.drawn_functions import assert_moments
 from tests.gp.padded import KERNELS, condition, draw_tasks, points
 from tests.hierarchy.twin import SIZES, stack
 from tests.hyperbo import pretrained_models
 from tests.hyperbo.pretrained_models import NUM_TASKS
 from tests.joint.joint_models import MODELS, build
-from tests.pathwise.drawn_functions import assert_moments
 
 NUM_PATHS = 2000
 

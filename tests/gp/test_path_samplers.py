@@ -26,8 +26,8 @@ from botorch_transfer.average.base import AveragedPath
 from botorch_transfer.gp.paths import ModelPath, RescaledPath
 from tests import members
 from tests.families import ShiftedSines
+from tests.gp.drawn_functions import assert_moments
 from tests.models.contract import bounds
-from tests.pathwise.drawn_functions import assert_moments
 
 FAMILY = ShiftedSines()
 
