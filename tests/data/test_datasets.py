@@ -78,9 +78,9 @@ BAD_TASKS = {
     "inf in Y": ((X, Y.where(Y[1] != Y, torch.inf)), "'bad': Y has a NaN or .* in row 1: drop"),
     "nan in Yvar": ((X, Y, Y * torch.nan), "'bad': Yvar has a NaN or infinite value in row 0"),
     "Y is n": ((X, Y[:, 0]), r"Y of task 'bad' .* \(4,\), .* 4 points: give a 4 x 1"),
-    "Y is n x 2": ((X, X), r"'bad': Y has the shape \(4, 2\)"),
-    "Y is too short": ((X, Y[:3]), r"'bad': Y has the shape \(3, 1\) for 4 points"),
-    "Yvar is n": ((X, Y, Y[:, 0]), r"'bad': Yvar has the shape \(4,\)"),
+    "Y is n x 2": ((X, X), r"Y of task 'bad' has the shape \(4, 2\)"),
+    "Y is too short": ((X, Y[:3]), r"'bad' has the shape \(3, 1\), .* 4 points"),
+    "Yvar is n": ((X, Y, Y[:, 0]), r"Yvar of task 'bad' has the shape \(4,\)"),
     "X is n": ((X[:, 0], Y), r"'bad' has shape \(4,\), but must be n x d"),
     "X is b x n x d": ((X[None], Y[None]), r"'bad' has shape \(1, 4, 2\)"),
     "no inputs": ((X[:, :0], Y), r"'bad' has shape \(4, 0\)"),
@@ -111,7 +111,7 @@ def test_unvalidated_datasets_are_validated():
     broken = SupervisedDataset(
         X, Y[:2], feature_names=["a", "b"], outcome_names=["y"], validate_init=False
     )
-    with pytest.raises(InputDataError, match=r"'y': Y has the shape \(2, 1\) for 4 points"):
+    with pytest.raises(InputDataError, match=r"Y of task 'y' has the shape \(2, 1\)"):
         as_datasets([broken])
 
 
