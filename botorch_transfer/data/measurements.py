@@ -317,9 +317,9 @@ def _fates(frame: DataFrame, status: str | None, task: str | None) -> NDArray[An
     unknown = [i for i, word in enumerate(words) if not fate[i] and word not in known]
     if unknown:
         text = (
-            "The status has an unknown word in %d rows, %s: write 'failed' if the run failed. Such "
-            "a run counts if it has an outcome. Without an outcome, a new run is pending, and an "
-            "old run is left out"
+            "The status has an unknown word in %d rows, %s: write 'failed' if the run failed. A "
+            "run with an unknown word counts if it has an outcome; else, a new run is pending, and "
+            "an old run is left out"
         )
         logger.warning(text, len(unknown), _cell(frame, task, status, unknown[0]))
     return fate

@@ -133,7 +133,7 @@ def wrong_outcomes(
             place = f"row {outside.index[0]} of {'the history' if table is history else 'the runs'}"
             return (
                 f"{name!r} has values outside of outcome_range, {least:g} to {largest:g}, such as "
-                f"{outside.iloc[0]:g} in {place}, and predictions stay within the range: correct "
+                f"{outside.iloc[0]:g} in {place}, but predictions stay within the range: correct "
                 "the range or the values"
             )
     if len(found) < 2:

@@ -258,7 +258,7 @@ def _describes_runs(column: Series, tasks: Series | None) -> str | None:
         if len(texts) and texts.str.fullmatch(pattern).all():
             return reason
     if is_measure(str(column.name)):
-        return "has the name of a measure"
+        return "has the name of a measured result"
     if tasks is None or column.nunique(dropna=False) < 2 or tasks.is_unique:
         return None
     values = column.groupby(tasks.to_numpy()).nunique(dropna=False)
@@ -303,7 +303,7 @@ def _copies(frame: DataFrame, columns: Sequence[str]) -> dict[str, str]:
         texts = {name: "".join(map(str, distinct[name].dropna().unique())) for name in names}
         kept = max(names, key=lambda name: np.mean([*map(str.isalpha, texts[name])]))
         copies = [name for name in names if name != kept and not is_numeric_dtype(frame[name])]
-        reasons |= dict.fromkeys(copies, f"renames the values of {kept!r}")
+        reasons |= dict.fromkeys(copies, f"has other names for the values of {kept!r}")
     return reasons
 
 

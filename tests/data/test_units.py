@@ -134,7 +134,7 @@ def test_outcomes_outside_of_what_they_can_be(caplog):
     told = "'y' has values outside of outcome_range, 0 to 1, such as 3 in row 1 of the runs"
     assert wrong_outcomes(None, percent, "y", [0.0, 1.0]).startswith(told)
     found = wrong_outcomes(percent, percent, "y", (0, 80))  # a single value
-    assert "such as 90 in row 3 of the history, and predictions stay within" in found
+    assert "such as 90 in row 3 of the history, but predictions stay within" in found
     for within in ((0, 86), (0, np.inf), (-np.inf, 90)):  # 90 may be an error of measurement
         assert wrong_outcomes(percent, percent, "y", within) is None
     assert "such as 0.5" in wrong_outcomes(percent, percent, "y", (10, np.inf))
