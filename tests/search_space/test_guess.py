@@ -134,8 +134,8 @@ def test_what_a_person_would_leave_out(caplog):
     assert caplog.messages == [
         "Read as numbers: 'time' in min",
         "Columns that are left out: 'Base_CAS' has other names for the values of 'base'; "
-        "'base SMILES' has other names for the values of 'base'; 'halide' has one value in each task; "
-        "'mass' has one value in each task; "
+        "'base SMILES' has other names for the values of 'base'; "
+        "'halide' has one value in each task; 'mass' has one value in each task; "
         "'Plate' identifies a run; 'rowID' identifies a run; 'started at' identifies a run; "
         "'day' holds dates",
     ]
