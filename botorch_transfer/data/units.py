@@ -76,8 +76,8 @@ def wrong_units(frame: DataFrame, space: SearchSpace, task: str) -> list[str]:
         >>> from botorch_transfer.search_space import FloatParameter
         >>> runs = DataFrame({"task": "monday", "T": [300.0, 330.0, 350.0, 370.0]})
         >>> wrong_units(runs, SearchSpace([FloatParameter("T", 20, 110)]), "task")
-        ["'T' of task 'monday' lies outside of its range, but fits if reduced by 273.15 (kelvin to
-        °C)"]
+        ["'T' of task 'monday' lies outside of the parameter's range, but fits if reduced by 273.15
+        (kelvin to °C)"]
     """
     rows = list(rows_of_tasks(frame[task]).items())
     rows = [rows[place] for place in evenly_spaced(len(rows), MAX_LOOKED_AT)]

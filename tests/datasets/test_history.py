@@ -102,9 +102,13 @@ def test_history_encodes_into_the_unit_cube(space):
 
 
 def test_unknown_space_is_refused():
-    with pytest.raises(ValueError, match="no space 'svn': choose one of svm, gbm, mlp, forest"):
+    with pytest.raises(
+        ValueError, match="no search space 'svn': choose one of svm, gbm, mlp, forest"
+    ):
         load_tuning_history("svn")
-    with pytest.raises(ValueError, match="no space 'svn': choose one of svm, gbm, mlp, forest"):
+    with pytest.raises(
+        ValueError, match="no search space 'svn': choose one of svm, gbm, mlp, forest"
+    ):
         tuning_search_space("svn")
 
 
