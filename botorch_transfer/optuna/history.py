@@ -265,7 +265,7 @@ def history_of(studies: Sequence[Any], rename: Mapping[str, str] | None = None) 
 
 
 def warn_of_rename(where: str, name: str, spare: Collection[Any]) -> None:
-    """Logs a warning if a missing parameter may be one of the columns ``spare``.
+    """Logs a warning if one of the columns ``spare`` may be a missing parameter under another name.
 
     Args:
         where: The history or study that lacks the parameter, for the message.

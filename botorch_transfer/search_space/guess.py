@@ -170,7 +170,7 @@ def guess_space(
         raise InputDataError("The table has no rows: give a table with old runs.")
     tasks = None if task is None else frame[task]
     if task is None and "task" in columns:
-        logger.warning("'task' counts as a parameter: if it holds task names, give task='task'")
+        logger.warning("'task' counts as a parameter: if the column names tasks, give task='task'")
     reasons = {name: _describes_runs(frame[name], tasks) for name in columns}
     unused = {name: reason for name, reason in reasons.items() if reason is not None}
     if step is not None or run is not None:
