@@ -74,8 +74,8 @@ def resolve_prior(
         return prior.view()
     if isinstance(prior, TransferPrior):
         raise TypeError(
-            f"Expected a {prior_class.__name__} or source data as prior=, not a "
-            f"{type(prior).__name__}: pass the source data, or {prior_class.__name__}.fit(...)."
+            f"prior= is a {type(prior).__name__}, but this model needs a {prior_class.__name__}: "
+            f"give the source data, or {prior_class.__name__}.fit(...)."
         )
     options |= {"input_transform": input_transform, "outcome_transform": outcome_transform}
     return prior_class.fit_once(prior, **options).view()

@@ -216,7 +216,7 @@ def from_dataframe(
         goals = [goal] * len(outcome) if goal is None or isinstance(goal, str) else list(goal)
         if len(goals) != len(outcome) or not outcome:
             raise ValueError(
-                f"There are {len(outcome)} outcomes and {len(goals)} goals: give one goal each."
+                f"{len(goals)} goals are given for {len(outcome)} outcomes: give one per outcome."
             )
         pairs = zip(outcome, goals, strict=True)
         return {name: from_dataframe(**given | {"outcome": name, "goal": g}) for name, g in pairs}
@@ -231,7 +231,7 @@ def from_dataframe(
         raise ValueError(f"failed= is {failed!r}: use 'drop' or 'worst'.")
     space = SearchSpace.of(space)
     if log and limit is not None and limit <= 0:
-        raise ValueError(f"limit is {limit}, which has no logarithm: leave log= out.")
+        raise ValueError(f"limit is {limit}, but log= needs a positive limit: leave out log=.")
     sign = -1.0 if goal == "min" else 1.0
     worst = limit if limit is None else sign * (math.log(limit) if log else limit)
     target = Outcome(outcome, sign, worst, noise, log)
@@ -343,7 +343,7 @@ def read_history(
         data = sources[outcome.name]
         _recommend_logarithms(outcome, data)
         if data and all(len(task.Y.unique()) < 2 for task in data.values()):
-            text = "All values of %r are equal in each old task: nothing to learn"
+            text = "All values of %r are equal in each old task, so old runs do not help"
             logger.warning(text, outcome.name)
         groups = {f"task {k!r}": outcome.original(task.Y[:, 0]).numpy() for k, task in data.items()}
         for problem in (problems := list(mixed_outcomes(groups, outcome.name))):
@@ -353,8 +353,8 @@ def read_history(
     _log_notes(notes, outcomes[0].name, robust, changed or encode is not None)
     if notes["displaced"] and not any(sources.values()):
         raise InputDataError(
-            "No run is left: each run has a value that has no place in the search space. Add the "
-            "values to the search space, or leave the table out."
+            "No run is left, because each run has a value that the search space lacks: add the "
+            "values to the search space, or leave out the table."
             + "".join(f" Maybe another unit: {suspicion}." for suspicion in suspicions)
         )
     found = {name: tasks or None for name, tasks in sources.items()}
@@ -375,14 +375,14 @@ FAR_OUTSIDE = 1.0
 def _log_notes(notes: _Notes, outcome: str, robust: bool | None, expected: bool) -> None:
     """Logs very bad outcomes, runs that are left out, and runs outside of the search space."""
     if (limited := notes["limited"]) and robust is not None:
-        told = ", and are clipped at a lower limit" if robust else ": consider robust=True"
-        text = f"%d outcomes %r are far worse than the task's median{told} (task %s)"
+        told = ", and are clipped" if robust else ": consider robust=True"
+        text = f"%d values of %r are far worse than the task's median{told} (task %s)"
         level = logging.INFO if robust else logging.WARNING
         logger.log(level, text, len(limited), outcome, _counted(limited))
     if displaced := notes["displaced"]:
         cells = DataFrame(notes["lost"]).groupby(0, sort=False)
         lost = "; ".join(f"{name!r} is {_counted(c[1])}{c[2].iloc[0]}" for name, c in cells)
-        text = "%d runs are left out, because a value has no place in the search space: %s (%s)"
+        text = "%d runs are left out, because each has a value that the search space lacks: %s (%s)"
         logger.warning(text, len(displaced), lost, _some(displaced))
     if outside := notes["outside"]:
         text = "%d runs lie outside of the search space, and their values are kept: check the "
@@ -631,8 +631,8 @@ def _fill(
             runs[column] = _unknown_values(parameter, len(runs), seed=f"{name}/{column}")
         elif parameter.active_if is None:
             raise InputDataError(
-                f"Task {name!r} has no values of parameter {column!r}: give the value that the "
-                f"parameter had by missing={{{column!r}: ...}}, or drop the task."
+                f"Task {name!r} has no values of parameter {column!r}: give the parameter's value "
+                f"in this task by missing={{{column!r}: ...}}, or drop the task."
             )
     return runs
 
@@ -692,7 +692,7 @@ def _warn_of_rows(
         text = "%d rows occur more than once (task %s): give each run once"
         logger.warning(text, len(twice), _counted(twice))
     if same := [" and ".join(names) for names in alike.values() if len(names) > 1]:
-        text = "Task names differ only in case or blanks (%s): write one name if the task is one"
+        text = "Task names differ only in case or blanks (%s): use one name for the same task"
         logger.warning(text, "; ".join(same[:MAX_COUNTED]))
 
 
@@ -730,7 +730,7 @@ def _recommend_logarithms(outcome: Outcome, tasks: Mapping[str, SupervisedDatase
     losses = [-data.Y[:, 0].numpy() for data in tasks.values()]
     is_loss = outcome.goal == "min" and not outcome.log and min(map(np.min, losses), default=0) > 0
     if is_loss and np.median([np.median(Y) / Y.min() for Y in losses]) > MANY_TIMES:
-        text = "The best %r of old tasks is less than a tenth of the median: consider log=True "
+        text = "The best value of %r is below a tenth of the old tasks' median: consider log=True "
         logger.info(text + "(--log)", outcome.name)
 
 
@@ -816,12 +816,12 @@ def read_runs(
     for name in (*space.columns, *(outcome.name for outcome in outcomes)):
         if name not in runs.columns and (likely := likely_column(name, spare)):
             raise InputDataError(
-                f"The runs have no column {name!r}, but they have a column {likely!r}: rename this "
-                "column if both mean the same, or drop this column."
+                f"The runs have no column {name!r}, but they have a column {likely!r}: rename "
+                f"{likely!r} if both mean the same, or drop {likely!r}."
             )
     for outcome in outcomes:
         if outcome.name not in runs.columns and len(runs):
-            text = "The runs have no column %r: they count as pending. Their columns are %s"
+            text = "The runs have no column %r, so each run counts as pending. The columns are %s"
             logger.warning(text, outcome.name, ", ".join(map(repr, runs.columns.drop(FATE))))
     runs = with_numbers(runs, space.number_columns)
     with errors_in("In the runs"):

@@ -97,8 +97,8 @@ def wrong_units(frame: DataFrame, space: SearchSpace, task: str | None = None) -
         >>> from botorch_transfer.search_space import FloatParameter
         >>> runs = DataFrame({"task": "monday", "T": [300.0, 330.0, 350.0, 370.0]})
         >>> wrong_units(runs, SearchSpace([FloatParameter("T", 20, 110)]), "task")
-        ["'T' of task 'monday' lies outside of its range, but fits if reduced by 273.15 (kelvin to
-        °C)"]
+        ["'T' of task 'monday' lies outside of the parameter's range, but fits if reduced by 273.15
+        (kelvin to °C)"]
     """
     of_tasks = {} if task is None else rows_of_tasks(frame[task])
     rows = [(f"task {k!r}", v) for k, v in of_tasks.items()] or [(STUDY, np.arange(len(frame)))]
@@ -258,7 +258,7 @@ def _of_column(tasks: Mapping[str, Array], parameter: Parameter) -> Iterator[tup
         # range best. These values are certainly wrong, so a conversion may fit less well.
         found = likely(_quantiles(together)[None], reference, 0.0, 0.6)[0]
         for name in strange if found else ():
-            yield name, f"lies outside of its range, but fits if {found}"
+            yield name, f"lies outside of the parameter's range, but fits if {found}"
 
 
 def _quantiles(values: Array) -> Array:

@@ -98,7 +98,7 @@ def _option(argument: str) -> str:
 
 def _suggest(options: argparse.Namespace) -> None:
     if options.append and options.runs is None:
-        raise ValueError("--append needs a table of runs: name the file for the rows.")
+        raise ValueError("--append adds rows to the file of this study's runs: give this file.")
     if options.runs is not None and options.runs in (options.history or []):
         raise ValueError(
             f"{options.runs} is both the old runs and the runs of this study: name another file."
@@ -139,10 +139,10 @@ def _check_output(options: Any, path: Path | None, ending: str, *others: Path | 
     if path is None:
         return
     if not path.absolute().parent.is_dir():
-        raise ValueError(f"The folder {path.absolute().parent} does not exist: make it first.")
+        raise ValueError(f"The folder {path.absolute().parent} does not exist: create the folder.")
     inputs = [*options.history, options.runs, options.space, *others]
     if path.resolve() in [each.resolve() for each in inputs if each is not None]:
-        raise ValueError(f"{path} is one of the tables to read: name another file.")
+        raise ValueError(f"The output file {path} is also an input file: name another file.")
     if path.suffix.lower() in {".csv", ".html", ".json", ".xlsx"} - {ending}:
         raise ValueError(f"{path} must end in {ending}: write {path.with_suffix(ending)}.")
 
@@ -177,7 +177,7 @@ def _tables(options: argparse.Namespace) -> tuple[EncodedTables, DataFrame | Non
     """
     if options.space is None and options.candidates is None:
         raise ValueError(
-            "There is no search space: give its JSON file as the first argument, or --candidates."
+            "There is no search space: give a JSON file as the first argument, or --candidates."
         )
     space = None if options.space is None else SearchSpace.from_json(options.space)
     files = _named(options, "runs candidates")
@@ -242,7 +242,7 @@ def _append(path: Path, like: Path | None, suggestion: Suggestion, task: str) ->
     ``like``. The old file is replaced only after the new file is complete.
     """
     if path.suffix.lower().startswith(".xls"):
-        raise ValueError(f"Rows cannot be added to the Excel file {path}: save it as a CSV file.")
+        raise ValueError(f"Rows cannot be added to the Excel file {path}: save the runs as CSV.")
     tables = suggestion.tables
     outcomes = (outcome.name for outcome in tables.outcomes)
     added = suggestion.rows.reindex(columns=[*tables.region.columns, *outcomes])
@@ -321,7 +321,7 @@ def _space(options: argparse.Namespace) -> None:
     history = _history(options.history, ())
     task = options.task or ("task" if "task" in history else None)
     if task is None:
-        text = "There is no column 'task': if the table has tasks, name their column by --task."
+        text = "There is no column 'task': if another column has task names, give --task."
         print(text, file=sys.stderr)
     given = _named(options, "outcome step run")
     space = guess_space(history, options.leave_out, task, **given)

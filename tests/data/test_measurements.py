@@ -63,10 +63,12 @@ def test_cells_without_a_number(fate, cells):
 
 @pytest.mark.parametrize("cell", ["1,234", "1 or 3", "12/13", "20-30", "±2", "yield 45", "ca. 1,3"])
 def test_text_with_digits_that_is_no_number_is_refused(cell):
-    problem = f"has '{cell}' in row 1, which has digits and is no number: correct it (write a"
+    problem = f"has '{cell}' in row 1, which has digits but is not a number: write a number"
     with pytest.raises(InputDataError) as caught:
         read(["5", cell])
-    assert str(caught.value) == (f"The column 'y' {problem} decimal point), or empty the cell.")
+    assert str(caught.value) == (
+        f"The column 'y' {problem} with a decimal point, or empty the cell."
+    )
 
 
 def test_standard_errors_are_those_of_the_cells_or_of_a_column():
@@ -107,14 +109,14 @@ def test_each_kind_is_named_once_with_task_and_row(caplog):
     with caplog.at_level(logging.INFO):
         (frame,) = measured([table], [Outcome("y", 1.0), Outcome("z", -1.0)], task="task")
     assert sorted(caplog.messages) == [
-        "Bounds count as the number in them: 2 in 'y', as '>95' in row 11 of task 'a'; "
-        "1 in 'z', as '>7' in row 13 of task 'b'",
+        "Cells with a bound, such as <5, count as the number in the cell: 2 in 'y', as '>95' in "
+        "row 11 of task 'a'; 1 in 'z', as '>7' in row 13 of task 'b'",
+        "Cells with a word count as failed runs: 1 in 'y', as 'failed' in row 14 of task 'b'",
         "Cells without a number count as a missing outcome of a run that has ended: 1 in 'y', as "
         "'n.d.' in row 10 of task 'a'; 1 in 'z', as 'trace' in row 10 of task 'a'",
         "Marks on numbers are ignored: 1 in 'y', as '29*' in row 12 of task 'b'; "
         "1 in 'z', as '~3' in row 12 of task 'b'",
         "Numbers after ± are standard errors: 1 in 'z', as '18 ± 2' in row 11 of task 'a'",
-        "Words count as failures: 1 in 'y', as 'failed' in row 14 of task 'b'",
     ]
     warned = [record.message for record in caplog.records if record.levelno == logging.WARNING]
     assert len(warned) == 1

@@ -98,7 +98,7 @@ def test_it_is_said(caplog):
     runs = runs.assign(n=rng.integers(1, 10, 16), **{"yield": rng.uniform(5, 95, 16)})
     from_dataframe(runs, space, "yield", "task")
     assert caplog.messages[0] == (
-        "Maybe another unit: 'T' of task 'a' and 1 more lies outside of its range, but "
+        "Maybe another unit: 'T' of task 'a' and 1 more lies outside of the parameter's range, but "
         "fits if reduced by 273.15 (kelvin to °C)"
     )
     caplog.clear()
@@ -114,7 +114,7 @@ def test_nothing_is_left_of_the_history():
     space = SearchSpace([OrdinalParameter("T", (90, 105, 120)), kind])
     runs = pd.DataFrame({"task": "a", "T": [363.15, 378.15, 393.15, 363.15], "kind": "y"})
     runs["yield"] = [5, 70, 20, 30]
-    with pytest.raises(InputDataError, match=r"No run is left: .*'T' of task 'a' .* by 273\.15"):
+    with pytest.raises(InputDataError, match=r"No run is left, .*'T' of task 'a' .* by 273\.15"):
         from_dataframe(runs, space, "yield", "task")
 
 
@@ -178,5 +178,7 @@ def test_minutes_in_a_wide_range_of_seconds(caplog):
     space = SearchSpace([FloatParameter("time", 1, 100)])
     for minutes in ([0.15, 0.4, 1.4], [0.8, 0.9, 0.95], [5.0, 7.0, 0.1]):
         read_study(space, None, pd.DataFrame({"time": minutes, "loss": 1.0}))
-    told = "'time' of this study lies outside of its range, but fits if multiplied by 60"
+    told = (
+        "'time' of this study lies outside of the parameter's range, but fits if multiplied by 60"
+    )
     assert caplog.messages == [f"Maybe another unit: {told}"]

@@ -287,7 +287,7 @@ def test_a_shared_network_of_the_user(tmp_path):
 def test_wrong_modules_are_refused(tmp_path):
     fit(PretrainedPrior(*own_modules(), dim=2)).save(tmp_path / "prior")
     mean, kernel = own_modules()
-    message = "LinearMean {}; .* ScaleKernel {}; .*: pass them to"
+    message = "LinearMean {}; .* ScaleKernel {}; .*: pass both to"
     for given in ({}, {"mean_module": mean}, {"covar_module": kernel}):
         with pytest.raises(ValueError, match=message):
             PretrainedPrior.load(tmp_path / "prior", **given)

@@ -398,7 +398,7 @@ def test_missing_sources_are_named(case):
 @on_every_model
 def test_something_else_than_a_prior_is_refused(case):
     X, Y = FAMILY.target(3)
-    with pytest.raises(TypeError, match=r"old runs: give noise variances by train_Yvar="):
+    with pytest.raises(TypeError, match=r"give old runs, and noise variances as train_Yvar="):
         case.build(X, Y, torch.zeros_like(X))
 
 
@@ -491,7 +491,7 @@ def test_outcomes_without_a_logarithm_are_named(case):
     with pytest.raises(InputDataError, match="Task 'task 1' has the outcome 0, for which Log"):
         build(X, Y, sources)
     late = ChainedOutcomeTransform(scale=Standardize(1), log=Log())
-    with pytest.raises(ValueError, match="are also applied to the old runs: put them first"):
+    with pytest.raises(ValueError, match="after another transform: put these three first"):
         case.build(X, Y, outcome_transform=late)
 
 

@@ -79,7 +79,7 @@ def test_a_bound_counts_as_its_number(caplog):
         caplog.clear()
         with caplog.at_level(logging.INFO):
             read = tables[cell] = read_study(LIGANDS, ligands(cell), runs, "ee", "max")
-        told = f"Bounds count as the number in them: {count} in 'ee', as '{cell}' in row "
+        told = f"count as the number in the cell: {count} in 'ee', as '{cell}' in row "
         assert sum(told in message for message in caplog.messages) == isinstance(cell, str)
         assert len(read.old_failed) == 0
         for name, task in tables[95].sources["ee"].items():
@@ -518,9 +518,9 @@ def studies(draw: st.DrawFn) -> tuple[SearchSpace, DataFrame | None, DataFrame, 
 
 #: What may be wrong with a table; the sentences name the remedy, too.
 REFUSALS = [
-    r"In the (history|runs): The column '(y|w)' has .* in row \d+.*, which has digits and",
-    r"In the (history|runs): The column 'sem' has .* in row \d+.*, which is no standard error",
-    r"(In the runs: )?The column '(y|w)' has .* in row \d+.*, which has no logarithm",
+    r"In the (history|runs): The column '(y|w)' has .* in row \d+.*, which has digits but",
+    r"In the (history|runs): The column 'sem' has .* in row \d+.*, which is not a standard error",
+    r"(In the runs: )?The column '(y|w)' has .* in row \d+.*, but log= needs positive",
     r"No run has a finite outcome in the column '(y|w)'",
 ]
 
