@@ -371,7 +371,7 @@ class _Improvement(LogExpectedImprovement):
         if X.shape[-2] != 1:
             raise UnsupportedError(
                 f"X has {X.shape[-2]} candidates, but this acquisition function evaluates one "
-                "candidate: pass sequential=True to optimize_acqf."
+                "candidate at a time: pass sequential=True to optimize_acqf."
             )
         (value,) = log_improvements([self], X)
         return value
@@ -517,7 +517,7 @@ class AveragedImprovement(AcquisitionFunction):
         best_f = torch.as_tensor(best_f).to(X_reference)
         if not bool(best_f.isfinite().all()):
             raise ValueError(
-                f"best_f is {best_f.tolist()}, which is not finite: without outcomes, use "
+                f"best_f is {best_f.tolist()}, which is not finite: give a finite number, or use "
                 "PriorUpperConfidenceBound."
             )
         members, none = model.members.values(), X_reference[:0]
@@ -533,8 +533,8 @@ class AveragedImprovement(AcquisitionFunction):
     ) -> None:
         if shares.shape != (len(acquisitions),):
             raise ValueError(
-                f"The shares have the shape {tuple(shares.shape)}, but there are "
-                f"{len(acquisitions)} acquisitions: give one share for each acquisition."
+                f"shares= has the shape {tuple(shares.shape)}, but acquisitions= has "
+                f"{len(acquisitions)} functions: give one share for each function."
             )
         super().__init__(acquisitions[0].model)
         used = [index for index, share in enumerate(shares.tolist()) if share > 0]

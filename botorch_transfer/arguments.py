@@ -63,11 +63,11 @@ def check_prior(prior: Any) -> None:
         TypeError: If ``prior`` is a tensor or ``None``.
     """
     if isinstance(prior, Tensor):
-        raise TypeError("prior= is a tensor, not old runs: give noise variances by train_Yvar=.")
+        raise TypeError("prior= is a tensor: give old runs, and noise variances as train_Yvar=.")
     if prior is None:
         raise TypeError(
-            "The source tasks are missing: give the old runs, or a pre-trained prior, as third "
-            "argument prior=. Without old runs, use SingleTaskGP."
+            "The source tasks are missing: give the old runs, or a pre-trained prior, as prior=, "
+            "the third argument. Without old runs, use SingleTaskGP."
         )
 
 
@@ -162,10 +162,12 @@ def check_target(
         if not bool(tensor.isfinite().all()):
             raise InputDataError(f"{name} has NaN or infinite values: leave out failed runs.")
         check_range(name, tensor)
+        if name == "train_Yvar" and bool((tensor < 0).any()):
+            raise InputDataError("train_Yvar has negative values: give squared standard errors.")
         if tensor.shape[:-1] != train_X.shape[:-1]:
             raise InputDataError(
-                f"{name} has shape {tuple(tensor.shape)}, but with train_X of shape "
-                f"{tuple(train_X.shape)} it must be {(*train_X.shape[:-1], 1)}."
+                f"{name} has shape {tuple(tensor.shape)}, but train_X has shape "
+                f"{tuple(train_X.shape)}: give {name} the shape {(*train_X.shape[:-1], 1)}."
             )
     if train_Y.shape[-1] != 1:
         raise InputDataError(
@@ -193,7 +195,7 @@ def check_options(model_class: Any, options: Iterable[str]) -> None:
     unknown = set(options) - set(constructor_arguments(model_class))
     if unknown:
         name = getattr(model_class, "__name__", repr(model_class))
-        raise ValueError(f"{name} has no option {sorted(unknown)[0]!r}.")
+        raise ValueError(f"{name} has no option {sorted(unknown)[0]!r}: leave out the option.")
 
 
 class ConstructedFromDatasets(Model):
@@ -265,6 +267,8 @@ class ConstructedFromDatasets(Model):
         """Checks the arguments before pre-training starts; copying checks nothing."""
         given = dict(zip(constructor_arguments(cls), args, strict=False)) | kwargs
         if {"train_X", "train_Y"} <= given.keys():
+            if "prior" in constructor_arguments(cls):
+                check_prior(given.get("prior"))
             of_target = ("train_X", "train_Y", "train_Yvar", "task_feature")
             check_target(**{name: given[name] for name in of_target if name in given})
         check_arguments(given, MODULES)

@@ -215,9 +215,9 @@ def restricted_to(config: OptimizationConfig, metrics: Collection[str]) -> Optim
     if not known:
         lacking = sorted(set(objective.metric_signatures) - set(metrics))
         raise UserInputError(
-            f"The history has the metrics {sorted(metrics)} and lacks the metrics {lacking} of the "
-            f"objective {objective.expression!r}: rename the history's columns or old metrics to "
-            "the new names, or start with a trial of your own (Client.attach_trial)."
+            f"The objective {objective.expression!r} needs the metrics {lacking}, but the history "
+            f"only has the metrics {sorted(metrics)}: rename the metrics of the history, or start "
+            "with a trial of your own (Client.attach_trial)."
         )
 
     def is_known(constraint: OutcomeConstraint) -> bool:

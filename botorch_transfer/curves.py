@@ -179,9 +179,9 @@ def read_curves(
             )
     steps = to_numeric(frame[step], errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
     bad = frame[step].notna().to_numpy() & ~np.isfinite(steps)
-    problem = "which is not a number: correct it, or leave it empty if the run has no curve"
+    problem = "which is not a number: correct the cell, or empty it if the run has no curve"
     refuse_cell(bad, frame[step], problem)
-    refuse_cell(steps < 0, frame[step], "but steps are not negative: correct it, or empty it")
+    refuse_cell(steps < 0, frame[step], "which is negative: correct the cell, or empty it")
     values = numbers(frame, outcome)
     values = np.where(np.abs(values) < DIVERGED, values, np.nan)
     values = values if goal == "max" else -values

@@ -133,9 +133,8 @@ class FeasibilityModel(torch.nn.Module):
         for attempts in (Attempts(X, succeeded), old):
             if attempts.X.shape != (len(attempts.succeeded), d):
                 raise InputDataError(
-                    f"The inputs have the shape {tuple(attempts.X.shape)}, but there are "
-                    f"{len(attempts.succeeded)} successes or failures: give n inputs with {d} "
-                    "columns, and n successes or failures."
+                    f"X has the shape {tuple(attempts.X.shape)}, but succeeded has "
+                    f"{len(attempts.succeeded)} values: give an n x {d} tensor X and n values."
                 )
             if not bool(attempts.X.isfinite().all()):
                 raise InputDataError("An input is NaN or infinite: give finite inputs.")

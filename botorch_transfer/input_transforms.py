@@ -216,8 +216,8 @@ def restore_transform(
         return cast(InputTransform, resolve_input_transform(saved, given))
     if given is None:
         raise ValueError(
-            "The prior has an input transform that its file does not contain: pass the transform "
-            "to load(path, input_transform=...)."
+            "The prior's file does not contain the prior's input transform: pass the transform to "
+            "load(path, input_transform=...)."
         )
     return given
 

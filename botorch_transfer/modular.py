@@ -21,7 +21,7 @@ from gpytorch.means import Mean
 from torch import Tensor
 
 from botorch_transfer._botorch import DefaultType
-from botorch_transfer.arguments import PriorOrData, check_prior
+from botorch_transfer.arguments import PriorOrData
 from botorch_transfer.data import Domain
 from botorch_transfer.gp.combine import SourceMean, WeightedSumMean
 from botorch_transfer.gp.conditioned import ConditionedGPs
@@ -70,13 +70,12 @@ def resolve_prior(
         >>> resolve_prior(SourceGPs, sources).task_names
         ('monday', 'tuesday')
     """
-    check_prior(prior)
     if isinstance(prior, prior_class):
         return prior.view()
     if isinstance(prior, TransferPrior):
         raise TypeError(
-            f"Expected a {prior_class.__name__} or source data as prior=, not a "
-            f"{type(prior).__name__}: pass the source data, or {prior_class.__name__}.fit(...)."
+            f"prior= is a {type(prior).__name__}, but this model needs a {prior_class.__name__}: "
+            f"give the source data, or {prior_class.__name__}.fit(...)."
         )
     options |= {"input_transform": input_transform, "outcome_transform": outcome_transform}
     return prior_class.fit_once(prior, **options).view()

@@ -35,7 +35,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from pandas import DataFrame, to_numeric
 
 from botorch_transfer.curves import Curve, CurvePrior, predicted_ends
-from botorch_transfer.data.columns import likely_column, renamed
+from botorch_transfer.data.columns import renamed
 from botorch_transfer.data.measurements import variance_column
 from botorch_transfer.prior import TransferPrior
 from botorch_transfer.search_space import (
@@ -48,6 +48,7 @@ from botorch_transfer.search_space import (
     SearchSpace,
 )
 from botorch_transfer.search_space.guess import find_condition
+from botorch_transfer.search_space.names import likely_column
 from botorch_transfer.search_space.parameters import ActiveIf
 
 logger = logging.getLogger(__name__)
@@ -165,7 +166,7 @@ def history_from_optuna(
     if history.space is None:
         raise ValueError(
             "The old studies have no usable parameter, because no parameter is in all complete "
-            "trials of a study: make a table of the runs yourself, and pass it with space=."
+            "trials of a study: make a table of the runs yourself, and give the table with space=."
         )
     return history
 
@@ -244,8 +245,8 @@ def history_of(studies: Sequence[Any], rename: Mapping[str, str] | None = None) 
             for key, value in trial.params.items():
                 if (name := rename.get(key, key)) in row:
                     raise ValueError(
-                        f"The study {study.name!r} has a parameter {name!r}, and another column "
-                        "has this name: give the parameter another name by rename=."
+                        f"The parameter {name!r} of study {study.name!r} has the name of another "
+                        "column: give the parameter another name by rename=."
                     )
                 row[name] = label(value)
                 if trial.distributions[key] not in (known := found.setdefault(name, [])):
@@ -254,7 +255,7 @@ def history_of(studies: Sequence[Any], rename: Mapping[str, str] | None = None) 
     known_names = {name for study in old_studies for t in study.trials for name in t.params}
     if unknown := rename.keys() - known_names:
         raise ValueError(
-            f"rename= has the parameter {min(unknown)!r}, which no old study has: correct the name."
+            f"rename= names {min(unknown)!r}, which is in no old study: correct the name."
         )
     others = {TASK, STATUS, variance_column(names[0]), *found, *names}
     limits = sorted({key for row in rows for key in row} - others)
@@ -271,7 +272,7 @@ def history_of(studies: Sequence[Any], rename: Mapping[str, str] | None = None) 
 
 
 def warn_of_rename(where: str, name: str, spare: Collection[Any]) -> None:
-    """Logs a warning if a missing parameter may be one of the columns ``spare``.
+    """Logs a warning if one of the columns ``spare`` may be a missing parameter under another name.
 
     Args:
         where: The history or study that lacks the parameter, for the message.
@@ -306,7 +307,7 @@ def direction_signs(
     if len(old) != len(new):
         raise ValueError(
             f"The study {name!r} has {len(old)} objectives, and the study {other!r} has "
-            f"{len(new)}: leave one of the studies out."
+            f"{len(new)}: leave out one study."
         )
     signs = outcome_signs(new)
     return {name: sign * signs[name] for name, sign in outcome_signs(old).items()}
@@ -351,7 +352,7 @@ def _finished(study: Any) -> _Finished:
         trials = study.get_trials(deepcopy=False, states=FINISHED)
         return _Finished(study.study_name, study.directions, trials)
     except KeyError as error:
-        raise ValueError("An old study was deleted from its storage: leave it out.") from error
+        raise ValueError("An old study was deleted from its storage: omit the study.") from error
 
 
 def _of_ax(client: Any) -> _Finished:
@@ -360,7 +361,7 @@ def _of_ax(client: Any) -> _Finished:
 
     experiment = experiment_of(client)
     if not (goals := directions(experiment.optimization_config)):
-        raise ValueError(f"The old experiment {experiment.name!r} has no objective: leave it out.")
+        raise ValueError(f"Experiment {experiment.name!r} has no objective: omit this experiment.")
     space = experiment.search_space
     parameters = [p for p in own_space(space).parameters if p.name in space.tunable_parameters]
     known = {parameter.name: distribution_of(parameter) for parameter in parameters}
@@ -413,8 +414,8 @@ def read_studies(history: Any, rename: Mapping[str, str] | None = None) -> Any:
     if isinstance(history, OptunaHistory) or _is_prior(history):
         if rename:
             raise ValueError(
-                "rename= only applies to studies and tables: rename the parameters before you fit "
-                "a prior or read the studies."
+                "rename= only applies to studies and tables, and history is neither: rename the "
+                "parameters before you fit the prior or read the studies."
             )
         return history
     if (
@@ -433,8 +434,8 @@ def read_studies(history: Any, rename: Mapping[str, str] | None = None) -> Any:
             logger.warning("The history has no runs: the study starts without a history")
         return history if history.empty else renamed(history, rename or {})
     raise TypeError(
-        f"history is a {type(history).__name__}: give a list of studies or Ax experiments, a "
-        "storage and names as (url, names), a table, or a prior."
+        f"history is a {type(history).__name__}: give a list of studies or Ax experiments, a pair "
+        "(storage, study names), a table, or a prior."
     )
 
 
@@ -558,8 +559,8 @@ def _space(
             condition = find_condition(rows, name, list(parameters.values()))
             if condition is None:
                 logger.info(
-                    f"Left out the parameter {name!r}: some trials lack it, and no other parameter "
-                    "determines which trials lack it"
+                    f"Left out the parameter {name!r}: some trials lack this parameter, and no "
+                    "other parameter explains why"
                 )
                 continue
         parameters[name] = parameter_of(name, distribution, condition)
@@ -643,7 +644,7 @@ def distribution_of(parameter: Parameter) -> BaseDistribution:
         return CategoricalDistribution(tuple(parameter.values))
     raise TypeError(
         f"Parameter {parameter.name!r} is a {type(parameter).__name__}, which Optuna does not "
-        "support: leave it out of the search space."
+        "support: leave the parameter out of the search space."
     )
 
 

@@ -253,7 +253,7 @@ def split_transform(transform: Any) -> tuple[Steps, OutcomeTransform | None]:
     shared = [type(part) in _ELEMENTWISE.values() for part in parts]
     if shared != sorted(shared, reverse=True):
         raise ValueError(
-            "Log, Bilog and Power are also applied to the old runs: put them first in a chain."
+            "A chain has Log, Bilog or Power after another transform: put these three first."
         )
     first, rest = parts[: sum(shared)], parts[sum(shared) :]
     arguments = ([part.power] if isinstance(part, outcome.Power) else [] for part in first)
@@ -295,7 +295,7 @@ def apply_steps(whose: str, steps: Steps, Y: Tensor, Yvar: Any = None) -> tuple[
     if bool((bad := ~transformed.isfinite()).any()):
         raise InputDataError(
             f"{whose} has the outcome {float(Y[bad][0]):g}, for which {steps[0][0]} is not finite: "
-            "first shift or negate the outcomes of all tasks, or use Bilog."
+            "shift or negate the outcomes of all tasks, or use Bilog."
         )
     return transformed, Yvar
 
@@ -560,7 +560,7 @@ def negative_log_error(error: Tensor) -> Tensor:
         tensor([0.6931, 4.6052])
     """
     if bool((error < 0).any()):
-        raise InputDataError("An error rate is negative: pass accuracies as 1 - accuracy.")
+        raise InputDataError("An error rate is negative: for accuracies, give 1 - accuracy.")
     return -torch.log(error + SMALLEST_ERROR)
 
 

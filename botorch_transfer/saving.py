@@ -220,7 +220,7 @@ def write_prior(path: str | os.PathLike[str], name: str, content: Mapping[str, A
     """
     path, tensors = Path(path), dict[str, Tensor]()
     if not path.absolute().parent.is_dir():
-        raise FileNotFoundError(f"There is no folder {str(path.parent)!r}: make it first.")
+        raise FileNotFoundError(f"There is no folder {str(path.parent)!r}: create the folder.")
     config = pack(content, tensors)
     # Clones tensors, because the format does not allow tensors that share memory.
     tensors = {key: tensor.detach().cpu().clone().contiguous() for key, tensor in tensors.items()}
@@ -261,7 +261,7 @@ def read_prior(
             an unknown version.
     """
     if not Path(path).is_file():
-        raise FileNotFoundError(f"There is no prior file at {str(path)!r}.")
+        raise FileNotFoundError(f"There is no file {str(path)!r}: correct the path of the prior.")
     try:
         with safe_open(path, framework="pt") as file:
             header = _check_header(path, file.metadata(), name)
@@ -289,7 +289,7 @@ def _check_header(
         found, version = header["class"], header["format_version"]
     except (KeyError, TypeError, json.JSONDecodeError):
         raise ValueError(
-            f"{str(path)!r} is a safetensors file, but not a prior of botorch_transfer."
+            f"{str(path)!r} has no prior of botorch_transfer: give the path of a saved prior."
         ) from None
     if version != FORMAT_VERSION:
         raise ValueError(

@@ -74,7 +74,7 @@ def test_a_table_without_tasks_has_a_space(folder, capsys):
     assert main(["space", "old.csv", *LOSS, "--leave-out", "accuracy"]) == 0
     printed = capsys.readouterr()
     assert list(json.loads(printed.out)) == ["C", "gamma"]
-    told = "There is no column 'task': if the table has tasks, name their column by --task.\n"
+    told = "There is no column 'task': if another column has task names, give --task.\n"
     assert printed.err == told
     assert main(["space", "old.csv", *LOSS, "--task", "day"]) == 2
     assert "The table has no column 'day': use one of" in capsys.readouterr().err
@@ -175,7 +175,7 @@ def test_nothing_is_appended_where_the_report_cannot_be_written(folder, capsys, 
     monkeypatch.setattr("botorch_transfer.suggestion.page.suggestion_page", lambda *_: "page")
     arguments = [*COMMAND, "runs.csv", "--append", "--report", "nowhere/page.html", *LOSS]
     assert main([*arguments, "--model", "ScaMLGP"]) == 2
-    assert "nowhere does not exist: make it" in capsys.readouterr().err
+    assert "nowhere does not exist: create" in capsys.readouterr().err
     assert not (folder / "runs.csv").exists()
 
 
@@ -306,10 +306,10 @@ NO_PARAMETER = "A constraint uses the column 'cost' of the candidates, which is 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["suggest", *LOSS], "There is no search space: give its JSON file as the first argument"),
+        (["suggest", *LOSS], "There is no search space: give a JSON file as the first argument"),
         (["suggest", "none.json", "old.csv"], "There is no file none.json."),
-        (["suggest", "old.csv", "old.csv"], "old.csv is no JSON file of a search space"),
-        (["suggest", "list.json", "old.csv"], "search space is described by a list"),
+        (["suggest", "old.csv", "old.csv"], "old.csv is not a JSON file of a search space"),
+        (["suggest", "list.json", "old.csv"], "The search space is a list"),
         (["suggest", "space.json", "none.csv"], "There is no file none.csv."),
         (["suggest", "space.json", "empty.csv"], "empty.csv is empty"),
         (["suggest", "space.json", ".", *LOSS], "is a folder: name a file in it"),
@@ -321,12 +321,12 @@ NO_PARAMETER = "A constraint uses the column 'cost' of the candidates, which is 
         (
             [*COMMAND, "--outcome", "logloss"],
             "botorch_transfer suggest: The table has no column 'logloss' (a similar column is "
-            "'log_loss'): name an existing column by --outcome. Its columns are ",
+            "'log_loss'): name an existing column by --outcome. The table's columns are ",
         ),
         ([*COMMAND, "new.csv"], "There is no file new.csv: correct its name, or give --append to"),
         ([*COMMAND, "old.csv"], "old.csv is both the old runs and the runs of this study"),
         ([*COMMAND, "runs.csv", "--runs", "runs.csv", *LOSS], "There are two tables of runs"),
-        ([*COMMAND, "--append"], "--append needs a table of runs"),
+        ([*COMMAND, "--append"], "--append adds rows to the file"),
         ([*COMMAND, *LOSS, "--run", "name"], "--run is for learning curves"),
         ([*COMMAND, *LOSS, "--constraint", "size <"], "'size <' is not a linear comparison of"),
         ([*COMMAND, *LOSS, "--constraint", "C", "+", "gamma"], "--constraint has 'C': put"),
@@ -341,22 +341,18 @@ NO_PARAMETER = "A constraint uses the column 'cost' of the candidates, which is 
         ([*COMMAND, *LOSS, "--step", "epoch"], "'epoch': name an existing column by --step."),
         (["space", "old.csv", *LOSS, "--step", "epoch"], "The table has no column 'epoch'"),
         ([*COMMAND, *LOSS, "--step", "C"], "is both a parameter and the column of --step"),
-        ([*COMMAND, *LOSS, "--same-in-batch", "T"], "--same-in-batch names 'T', which is no para"),
-        (
-            [*COMMAND, *LOSS, "--cost", "price"],
-            "--cost is 'price', but --candidates has no such col",
-        ),
-        ([*COMMAND, *LOSS, "--log", "los"], "--log names 'los', which is no outcome: name out"),
+        ([*COMMAND, *LOSS, "--same-in-batch", "T"], "--same-in-batch names 'T', which is not a"),
+        ([*COMMAND, *LOSS, "--cost", "price"], "--cost is 'price', but --candidates has no such"),
+        ([*COMMAND, *LOSS, "--log", "los"], "--log names 'los', not an outcome: correct"),
         ([*COMMAND, *LOSS, "--outcome-range", "1", "0"], "--outcome-range of 'log_loss' is"),
         ([*COMMAND, *LOSS, "--task", "tasks"], "name an existing column by --task, or"),
         (["space", "old.csv"], "The table has no column 'loss': use one of task"),
-        (["space", "old.csv", *LOSS, "-o", "nowhere/s.json"], "nowhere does not exist: make it"),
-        ([*COMMAND, *LOSS, "--report", "./old.csv"], "old.csv is one of the tables to read"),
-        ([*COMMAND, *LOSS, "--report", "space.json"], "space.json is one of the tables to read"),
-        (
-            ["predict", *COMMAND[1:], *LOSS, "--rows", "old.csv", "-o", "old.csv"],
-            "old.csv is one of the tables to read",
-        ),
+        (["space", "old.csv", *LOSS, "-o", "nowhere/s.json"], "nowhere does not exist: create"),
+        ([*COMMAND, *LOSS, "--report", "./old.csv"], "The output file old.csv is also an"),
+        ([*COMMAND, *LOSS, "--report", "space.json"], "The output file space.json is also an"),
+        (["predict", *COMMAND[1:], *LOSS, "--rows", "old.csv", "-o", "old.csv"], "is also an"),
+        ([*COMMAND, *LOSS, "--report", "p.csv"], "p.csv must end in .html: write p.html."),
+        (["space", "old.csv", *LOSS, "-o", "s.html"], "s.html must end in .json: write s.json."),
     ],
 )
 def test_errors_are_one_sentence(folder, capsys, arguments, message):
@@ -412,9 +408,9 @@ def test_fixed_values_and_constraints(capsys):
     assert main([*arguments, "--fixed", "C=2", "--fixed", "gamma=0.5"]) == 0
     assert pd.read_csv("runs.csv")[["C", "gamma"]].to_numpy().tolist() == [[2.0, 0.5]]
     assert main([*arguments, "--fixed", "C=2", "--fixed", "width=1"]) == 2
-    assert "fixed names 'width', which is no parameter" in capsys.readouterr().err
+    assert "fixed names 'width', which is not a parameter" in capsys.readouterr().err
     assert main([*arguments, "--constraint", "C + gamma <= 1"]) == 2
-    assert "not linear in the logarithm of 'C'" in capsys.readouterr().err
+    assert "constraint on 'C' is not linear" in capsys.readouterr().err
 
 
 def test_constraints_hold_in_the_table_of_runs(folder):

@@ -385,7 +385,7 @@ def test_candidates_of_an_average_one_after_the_other(sampled):
 def test_what_cannot_be_averaged_is_refused():
     with pytest.raises(ValueError, match="TransferGP, but the model is a SingleTaskGP: use LogExp"):
         AveragedImprovement.from_model(SingleTaskGP(OBSERVED, Y), 0.5, OBSERVED)
-    with pytest.raises(ValueError, match="which is not finite: without outcomes, use"):
+    with pytest.raises(ValueError, match="which is not finite: give a finite number, or"):
         AveragedImprovement.from_model(average(0), -torch.inf, OBSERVED)
     found = AveragedImprovement.from_model(average(), 0.5, OBSERVED)
     with pytest.raises(UnsupportedError, match="X has 2 candidates, but this acquisition function"):
@@ -433,5 +433,5 @@ def test_improvements_are_those_of_gaussian_posteriors():
 
 def test_shares_of_other_acquisitions_are_refused():
     improvement = UpperConfidenceBound(prior_model(), beta=4.0)
-    with pytest.raises(ValueError, match="but there are 1 acquisitions: give one share for each"):
+    with pytest.raises(ValueError, match="acquisitions= has 1 functions: give one share"):
         AveragedImprovement([improvement], torch.ones(2).double(), X)

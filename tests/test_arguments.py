@@ -68,7 +68,10 @@ def test_a_multi_task_data_set_is_split(column: int | None) -> None:
         ({"train_Y": Y.long()}, "train_Y has the type torch.int64: convert it by"),
         ({"train_Y": Y.squeeze(-1)}, r"train_Y has shape \(4,\): give a tensor with rows"),
         ({"train_X": X / 0}, "train_X has NaN or infinite values: leave out failed"),
-        ({"train_Yvar": Y[:3]}, r"train_Yvar has shape \(3, 1\).*it must be \(4, 1\)"),
+        (
+            {"train_Yvar": Y[:3]},
+            r"train_Yvar has shape \(3, 1\).*give train_Yvar the shape \(4, 1\)",
+        ),
         ({"train_Y": X}, "train_Y has 3 outcomes: use transfer_models.train_X, train_Y, sources."),
     ],
 )

@@ -141,7 +141,7 @@ def test_refusals() -> None:
         CurvePrior.fit(NEW, "loss", "epochs", "min")
     with pytest.raises(InputDataError, match="has 'two' in row 1"):
         read_curves(DataFrame({"loss": [1.0, 2.0], "epoch": [1, "two"]}), "loss", "epoch")
-    with pytest.raises(InputDataError, match="'epoch' has -2 in row 1, but steps are not negative"):
+    with pytest.raises(InputDataError, match="'epoch' has -2 in row 1, which is negative"):
         read_curves(DataFrame({"loss": [1.0, 2.0], "epoch": [0, -2]}), "loss", "epoch")
     with pytest.raises(ValueError, match="use 'min' or 'max'"):
         CurvePrior.fit(NEW, "loss", "epoch", "low")  # type: ignore[arg-type]

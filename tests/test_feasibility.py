@@ -91,7 +91,7 @@ def test_categories_and_bounds():
 @pytest.mark.parametrize(
     ("X", "succeeded", "message"),
     [
-        (tensor([0.1]), torch.tensor([True, False]), "2 successes or failures: give n inputs"),
+        (tensor([0.1]), torch.tensor([True, False]), "but succeeded has 2 values: give an n x"),
         (tensor([torch.nan]), torch.tensor([True]), "An input is NaN or infinite"),
     ],
 )

@@ -37,7 +37,7 @@ def test_source_data_are_pretrained_once() -> None:
 
 def test_another_kind_of_prior_is_refused() -> None:
     prior = SourceHierarchy.fit(FAMILY.sources((4, 3)), "mean", **QUICK)
-    with pytest.raises(TypeError, match=r"Expected a SourceGPs or source data.*SourceHierarchy"):
+    with pytest.raises(TypeError, match=r"SourceHierarchy, but this model needs a SourceGPs"):
         resolve_prior(SourceGPs, prior)
 
 
@@ -99,7 +99,7 @@ def test_a_prediction_compares_its_inputs_with_the_sources_once(model_class, mon
 @pytest.mark.parametrize("model_class", [ScaMLGP, SequentialHierarchicalGP, JointScaMLGP])
 def test_noise_as_the_third_argument_is_refused(model_class) -> None:
     X, Y = FAMILY.target(2)
-    with pytest.raises(TypeError, match="prior= is a tensor, not old runs: give noise variances"):
+    with pytest.raises(TypeError, match="prior= is a tensor: give old runs, and noise variances"):
         model_class(X, Y, torch.ones_like(Y))
 
 

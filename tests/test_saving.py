@@ -109,14 +109,16 @@ def test_nothing_is_unpickled(path: Path, monkeypatch) -> None:
 
 
 def test_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"There is no prior file at '.*nothing'\."):
+    with pytest.raises(FileNotFoundError, match=r"There is no file '.*nothing': correct"):
         read_prior(tmp_path / "nothing", "SomePrior")
-    with pytest.raises(FileNotFoundError, match="There is no prior file"):
+    with pytest.raises(FileNotFoundError, match="There is no file"):
         read_prior(tmp_path, "SomePrior")
 
 
 def test_missing_folder(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"There is no folder '.*nothing': make it first\."):
+    with pytest.raises(
+        FileNotFoundError, match=r"There is no folder '.*nothing': create the folder"
+    ):
         write_prior(tmp_path / "nothing" / "prior", "SomePrior", TENSORS)
 
 
@@ -161,7 +163,7 @@ def test_changed_header(path: Path, changes) -> None:
 )
 def test_foreign_safetensors_file(path: Path, metadata) -> None:
     save_file(TENSORS, path, metadata=metadata)
-    with pytest.raises(ValueError, match="is a safetensors file, but not a prior"):
+    with pytest.raises(ValueError, match="has no prior of botorch_transfer"):
         read_prior(path, "SomePrior")
 
 

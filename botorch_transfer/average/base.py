@@ -120,8 +120,8 @@ class _AveragedNoise(DerivedNoise):
 
     def _refuse(self) -> NoReturn:
         raise UnsupportedError(
-            "The noise variance of an average is computed from its members' noise variances: "
-            "register the prior or the constraint on the likelihood of each of model.members."
+            "A model average computes its noise variance from its members: register the prior or "
+            "the constraint on the likelihood of each of model.members."
         )
 
 
@@ -171,7 +171,7 @@ class AveragedGP(  # type: ignore[misc]
     ) -> None:
         super().__init__()
         if PLAIN_MEMBER in members:
-            raise ValueError(f"{PLAIN_MEMBER!r} is the plain GP's name: rename your member.")
+            raise ValueError(f"{PLAIN_MEMBER!r} is reserved for the plain GP: rename your member.")
         first = next(iter(members.values()))
         transform = getattr(first, "input_transform", None)
         own = PlainGP(train_X, train_Y, None, input_transform=transform, **plain)

@@ -271,8 +271,8 @@ def _classes_and_priors(
         taking = [name for name, kind in kinds.items() if isinstance(prior, kind or ())]
         if not taking:
             raise TypeError(
-                f"None of the members, {', '.join(members)}, takes a {type(prior).__name__}: give "
-                "source data, or a mapping from the members' names to their priors."
+                f"None of the members ({', '.join(members)}) accepts a {type(prior).__name__} as "
+                "prior=: give source data, or a mapping from the members' names to their priors."
             )
         members = {name: members[name] for name in taking}
     own = isinstance(prior, Mapping) and any(isinstance(p, TransferPrior) for p in prior.values())

@@ -450,7 +450,7 @@ def transfer_inputs_for_ax(
     inputs = botorch_model_class.construct_inputs(dataset, **options)
     Yvar = inputs.pop("train_Yvar", None)
     if Yvar is not None and not Yvar.isfinite().all():
-        logger.info("Only some trials have a standard error: the model infers the noise variance.")
+        logger.info("Standard errors are ignored, because only some trials have a standard error.")
         Yvar = None
     if added is not None and len(added) == len(dataset.Y) and bool(added.any()):
         if Yvar is None:
@@ -513,8 +513,8 @@ def _pretrained(
         members = members or MEMBERS
         if unknown := sorted(set(pretraining) - set(members)):
             raise UserInputError(
-                f"{unknown[0]!r} in pretraining= is not a member of TransferGP: give options for "
-                f"the members {sorted(members)}."
+                f"pretraining= names {unknown[0]!r}, which is not a member of TransferGP: use the "
+                f"members {sorted(members)}."
             )
         return {
             name: _pretrained(member, sources, pretraining.get(name, {}), transform)

@@ -143,8 +143,8 @@ class TransferHistory:
             return self
         if len(self.objectives) != len(objectives):
             raise UserInputError(
-                f"The old studies have {len(self.objectives)} objectives, and the experiment has "
-                f"{len(objectives)}: leave the studies out."
+                f"The old studies have {len(self.objectives)} objectives, but the experiment has "
+                f"{len(objectives)}: leave out the old studies."
             )
         columns = dict(self.columns)
         pairs = zip(self.objectives.items(), objectives.items(), strict=True)
@@ -182,7 +182,7 @@ class TransferHistory:
             check_table(frame, frame.columns)
             if task not in frame.columns:
                 raise InputDataError(
-                    f"The history has no column {task!r}: name the column of old tasks by task=..."
+                    f"The history has no column {task!r}: name the column of task names by task=..."
                 )
             rows_of_tasks(frame[task])  # raises an error if a row has no task
         frame = frame.drop(columns=task).assign(**{TASK: frame[task].astype(str)})
@@ -217,7 +217,7 @@ class TransferHistory:
             TransferHistory(4 runs of 1 tasks)
         """
         if not all(isinstance(tasks, Mapping) for tasks in metrics.values()):
-            raise TypeError("A history of tensors needs the form {metric: {task: (X, Y)}}.")
+            raise TypeError("A metric of the history has no tasks: give {metric: {task: (X, Y)}}.")
         told = {(m, task): data for m, tasks in metrics.items() for task, data in tasks.items()}
         named = {f"{metric} of {task}": data for (metric, task), data in told.items()}
         with user_errors():
@@ -270,7 +270,7 @@ class TransferHistory:
         frames, rename = [f for source in sources for f in _tasks(source)], dict(rename or {})
         if unknown := rename.keys() - {name for frame in frames for name in frame}:
             raise UserInputError(
-                f"rename= has {min(unknown)!r}, which no old experiment has: correct the name."
+                f"rename= names {min(unknown)!r}, which no old experiment has: correct the name."
             )
         new_names = rename | {f"{old}_sem": f"{new}_sem" for old, new in rename.items()}
         with user_errors():
@@ -356,8 +356,8 @@ class TransferHistory:
         """
         if unknown := [name for name in self.varied if name not in space.parameters]:
             raise UserInputError(
-                f"Old experiments varied the parameters {unknown}, and the new experiment lacks "
-                "them: add them to the new search space, or rename them by rename=."
+                f"Old experiments varied the parameters {unknown}, which the new experiment lacks: "
+                "add the parameters to the new search space, or rename the parameters by rename=."
             )
         frame = self.recorded(goal)
         finite = np.isfinite(numbers(frame, goal.name))

@@ -169,7 +169,7 @@ def transfer_generation_strategy(
     check_arguments({"task": task, "missing": missing, "rename": rename, "robust": robust})
     given = missing, rename, model_options, pretraining, generator_options, optimizer_options
     if history is None and (task != "task" or any(given)):
-        raise UserInputError("Without a history, no option has an effect: leave the options out.")
+        raise UserInputError("Options have no effect without history=: leave out the options.")
     read = None if history is None else _read(history, task, missing, rename)
     if not read:
         if history is not None:
@@ -224,8 +224,8 @@ def _read(
         table = TransferHistory.from_frame(read.runs, studies.TASK, missing)
         return replace(table, objectives=studies.outcome_signs(read.directions))
     raise TypeError(
-        f"The history is a {type(history).__name__}: give a table, tensors by metric and task, or "
-        "a list of Ax clients, experiments or Optuna studies."
+        f"The history is a {type(history).__name__}: give a table, a dictionary {{metric: {{task: "
+        "(X, Y)}}, or a list of Ax clients, Ax experiments or Optuna studies."
     )
 
 
@@ -326,7 +326,7 @@ def transfer_report(client: Client, metric: str | None = None) -> pd.DataFrame:
     if not isinstance(adapter, TransferAdapter):
         raise UserInputError(
             "No transfer model has chosen a trial since the client was created or loaded: call "
-            "get_next_trials() first."
+            "get_next_trials() before transfer_report()."
         )
     surrogate = cast(BoTorchGenerator, adapter.generator).surrogate
     fitted = getattr(surrogate.model, "models", [surrogate.model])
@@ -339,7 +339,7 @@ def transfer_report(client: Client, metric: str | None = None) -> pd.DataFrame:
         (metric,) = found
     if metric not in found:
         raise UserInputError(
-            f"metric is {metric!r}, and transfer models exist for {sorted(found) or 'no metric'}: "
-            "give a metric with a transfer model as metric=."
+            f"metric is {metric!r}, but transfer models exist for {sorted(found) or 'no metric'}: "
+            "give a metric that has a transfer model."
         )
     return report.transfer_report(found[metric])

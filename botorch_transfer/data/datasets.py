@@ -216,14 +216,14 @@ def _check_tensors(name: str, X: Tensor, Y: Tensor, Yvar: Tensor | None) -> None
     for symbol, tensor in _named(X, Y, Yvar):
         check_type(f"Task {name!r}: {symbol}", tensor)
     if X.ndim != 2 or X.shape[1] == 0:
-        raise InputDataError(f"Task {name!r}: X has the shape {tuple(X.shape)}: it must be n x d.")
+        raise InputDataError(f"X of task {name!r} has shape {tuple(X.shape)}, but must be n x d.")
     if len(X) == 0:
-        raise InputDataError(f"Task {name!r} is empty: leave it out.")
+        raise InputDataError(f"Task {name!r} has no points: leave out the task.")
     for symbol, tensor in _named(X, Y, Yvar)[1:]:
         if tensor.shape != (len(X), 1):
             raise InputDataError(
-                f"Task {name!r}: {symbol} has the shape {tuple(tensor.shape)} for {len(X)} "
-                f"points: it must be n x 1, that is {len(X)} x 1."
+                f"{symbol} of task {name!r} has the shape {tuple(tensor.shape)}, but the task has "
+                f"{len(X)} points: give a {len(X)} x 1 tensor."
             )
 
 
@@ -254,18 +254,18 @@ def _check_agreement(
     if dataset.X.shape[1] != X.shape[1]:
         raise InputDataError(
             f"Task {name!r} has {dataset.X.shape[1]} inputs, but task {first_name!r} has "
-            f"{X.shape[1]}: all tasks must share one input space."
+            f"{X.shape[1]}: give all tasks the same inputs."
         )
     if dataset.feature_names != features and sorted(dataset.feature_names) == sorted(features):
         raise InputDataError(
-            f"Task {name!r} has the inputs of task {first_name!r} in another order: reorder its "
-            "columns."
+            f"Task {name!r} has the inputs of task {first_name!r} in another order: reorder the "
+            f"columns of task {name!r}."
         )
     for symbol, tensor in _named(dataset.X, dataset.Y, dataset.Yvar):
         if (tensor.dtype, tensor.device) != (X.dtype, X.device):
             raise InputDataError(
                 f"Task {name!r}: {symbol} is {tensor.dtype} on {tensor.device}, but X of task "
-                f"{first_name!r} is {X.dtype} on {X.device}: convert one of them by .to()."
+                f"{first_name!r} is {X.dtype} on {X.device}: convert one tensor by .to()."
             )
 
 
@@ -303,7 +303,7 @@ def _check_values(name: str, dataset: SupervisedDataset) -> None:
         if len(rows := (~tensor.isfinite()).any(dim=-1).nonzero()):
             raise InputDataError(
                 f"Task {name!r}: {symbol} has a NaN or infinite value in row {int(rows[0])}: drop "
-                "failed runs, or give them a finite outcome (from_dataframe does both)."
+                "failed runs, or give them a finite outcome (from_dataframe can do both)."
             )
         check_range(f"Task {name!r}: {symbol}", tensor)
     if dataset.Yvar is not None and not (dataset.Yvar > 0).all():

@@ -206,5 +206,5 @@ def _check_context(name: str | None, context: Tensor, dim: int) -> None:
         where = "The context" if name is None else f"The context of domain {name!r}"
         shape = tuple(context.shape) if isinstance(context, Tensor) else type(context).__name__
         raise InputDataError(
-            f"{where} is {shape}: give a d x s tensor of finite numbers, one row for each input."
+            f"{where} has shape or type {shape}: give a finite d x s tensor, a row for each input."
         )

@@ -237,11 +237,11 @@ BEYOND_LIMIT = 0.01
 
 #: Log messages by the kind of cell that they report.
 KINDS = {
-    "bound": "Bounds count as the number in them: %s",
+    "bound": "Cells with a bound, such as <5, count as the number in the cell: %s",
     "mark": "Marks on numbers are ignored: %s",
     "error": "Numbers after ± are standard errors: %s",
     "word": "Cells without a number count as a missing outcome of a run that has ended: %s",
-    "failed": "Words count as failures: %s",
+    "failed": "Cells with a word count as failed runs: %s",
     "noise": "Cells without a number count as empty standard errors: %s",
 }
 
@@ -331,7 +331,7 @@ def _in_numbers(
         for name in [name for name in columns if name in table and is_text(table[name])]:
             cells = [_parse(cell) for cell in pointed[name]]
             kinds = np.array([cell.kind for cell in cells], dtype=object)
-            problem = "which has digits and is no number: correct it (write a decimal point)"
+            problem = "which has digits but is not a number: write a number with a decimal point"
             refuse_cell(kinds == "wrong", table[name], f"{problem}, or empty the cell")
             frame[name] = Series([cell.number for cell in cells], frame.index, dtype=object)
             if name == noise:
@@ -381,7 +381,7 @@ def _errors(frame: DataFrame, name: str, needed: NDArray[np.bool_], task: str | 
     errors = numbers(frame, name)
     given = needed & ~np.isnan(errors) & (errors != 0)
     bad = given & ~((errors > 1 / LARGEST) & (errors < LARGEST))
-    problem = "which is no standard error: give a positive number, or empty the cell"
+    problem = "which is not a standard error: give a positive number, or empty the cell"
     refuse_cell(bad, frame[name], problem)
     group = frame[task] if task in frame.columns else np.zeros(len(frame))
     squares = Series(np.where(given, errors, np.nan)) ** 2
@@ -450,9 +450,9 @@ def _fates(frame: DataFrame, status: str | None, task: str | None) -> NDArray[An
     unknown = [i for i, word in enumerate(words) if not fate[i] and word not in known]
     if unknown:
         text = (
-            "The status has an unknown word in %d rows, %s: write 'failed' if the run failed. Such "
-            "a run counts if it has an outcome. Without an outcome, a new run is pending, and an "
-            "old run is left out"
+            "The status has an unknown word in %d rows, %s: write 'failed' if the run failed. A "
+            "run with an unknown word counts if it has an outcome; else, a new run is pending, and "
+            "an old run is left out"
         )
         logger.warning(text, len(unknown), _cell(frame, task, status, unknown[0]))
     return fate
@@ -470,10 +470,8 @@ def _leave_out_codes(tables: Sequence[DataFrame], outcome: Outcome, task: str | 
         is_bad = outcome.sign * (code - np.median(others)) < 0
         first = next(table for table in tables if (table[outcome.name] == code).any())
         row = int((first[outcome.name] == code).to_numpy().argmax())
-        text = (
-            "The column %r has the code %g, %s, which is far from all other outcomes: empty such "
-        )
-        text += "cells, or correct them. This number counts as a missing outcome"
+        text = "The column %r has the code %g, %s, which is far from all other outcomes: empty the "
+        text += "cells with this code, or correct the number. The code counts as a missing outcome"
         text += " of a failed run" if is_bad else ""
         logger.warning(text, outcome.name, code, _cell(first, task, outcome.name, row))
         for table in tables:
@@ -528,7 +526,7 @@ def logarithms(values: Array, frame: DataFrame, name: str) -> Array:
         InputDataError: If a value is not positive.
     """
     finite = np.isfinite(values)
-    problem = "which has no logarithm: leave out log=, or drop the row"
+    problem = "but log= needs positive numbers: leave out log=, or drop the row"
     if (bad := finite & (values <= 0)).any():
         refuse_cell(bad, frame[name], problem)
     return np.where(finite, np.log(np.where(finite, values, 1.0)), values)

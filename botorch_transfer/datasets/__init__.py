@@ -42,7 +42,7 @@ def tuning_search_space(space: str) -> SearchSpace:
         ['C', 'gamma']
     """
     if space not in _SPACES:
-        raise ValueError(f"There is no space {space!r}: choose one of {', '.join(_SPACES)}.")
+        raise ValueError(f"There is no search space {space!r}: choose one of {', '.join(_SPACES)}.")
     return _SPACES[space]
 
 
@@ -111,7 +111,7 @@ def load_learning_curves(space: str) -> pd.DataFrame:
         30
     """
     if space not in ("gbm", "mlp"):
-        raise ValueError(f"There are no curves of the space {space!r}: choose 'mlp' or 'gbm'.")
+        raise ValueError(f"There are no learning curves of {space!r}: choose 'mlp' or 'gbm'.")
     runs = pd.read_csv(str(files(__package__) / "learning_curves.csv.gz"), low_memory=False)
     runs = runs.query("space == @space")
     runs = runs.assign(log_loss=runs["losses"].str.split())

@@ -762,9 +762,10 @@ def _residual_and_sources(kernel: Kernel) -> tuple[Kernel, WeightedSumKernel | N
 
 
 def _task_weights(model: Any) -> set[SourceWeights | None]:
-    """Returns the source weights of a model's mean and kernel, usually one shared object.
+    """Returns the set of the source weights of a model's mean and kernel.
 
-    ``None`` in the set stands for a sum of sources without weights.
+    Usually, the mean and the kernel share one object. The set contains ``None`` if the mean or the
+    kernel is a sum of sources without weights.
     """
     _, sources = _residual_and_sources(model.covar_module)
     weighted = WeightedSumMean, WeightedSumKernel
@@ -841,9 +842,9 @@ def fit_from_starts(
             objective.write(theta.reshape(starts.shape)[best, torch.arange(len(best))])
             return
     raise ModelFittingError(
-        f"No start leads to an optimum of {type(mll.model).__name__}: the covariance matrix is "
-        "not positive definite, or the objective is NaN. Check the hyperpriors and the inputs "
-        "for extreme scales, or use another kernel."
+        f"The fit of {type(mll.model).__name__} fails from each start: the covariance matrix is "
+        "not positive definite, or the objective is NaN. Check the hyperpriors and the inputs for "
+        "extreme scales, or use another kernel."
     )
 
 

@@ -168,9 +168,9 @@ class NamedState(Module):
             if ours.tolist() != theirs.tolist():
                 said, own = (words[int(v)] if words else v.tolist() for v in (theirs, ours))
                 raise ValueError(
-                    f"The state_dict has the {name.removesuffix('_index')} {said!r}, but "
-                    f"this {type(self).__name__} has {own!r}: load the state_dict into an object "
-                    "with the same value."
+                    f"The state_dict has the {name.removesuffix('_index')} {said!r}, but this "
+                    f"{type(self).__name__} has {own!r}: load the state_dict into an object with "
+                    f"{said!r}."
                 )
         # Other modules may share the buffers, so the state is loaded into new tensors.
         for module in self.modules():

@@ -195,8 +195,8 @@ class ConditionedHierarchy(ConditionedBatch):
             NotImplementedError: Always.
         """
         raise NotImplementedError(
-            "A SourceHierarchy cannot be saved without the outcomes of its tasks: save SourceGPs "
-            "or a SourcePopulation without observations instead."
+            "A SourceHierarchy cannot be saved without outcomes: use SourceGPs or a "
+            "SourcePopulation to save a prior without outcomes."
         )
 
     def aggregate(self, values: Tensor, dim: int) -> Tensor:

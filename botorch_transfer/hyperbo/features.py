@@ -58,7 +58,7 @@ class FeatureNetwork(Module):
     def __init__(self, dim: int, hidden: Sequence[int] = (32, 32), seed: int = 0) -> None:
         super().__init__()
         if len(hidden) == 0 or min(hidden) < 1:
-            raise ValueError(f"hidden={tuple(hidden)}: give one or more widths, each at least 1.")
+            raise ValueError(f"hidden= is {tuple(hidden)}: give one or more widths of at least 1.")
         generator = torch.Generator().manual_seed(seed)
         widths = [dim, *hidden]
         self.weights, self.biases = ParameterList(), ParameterList()
@@ -199,8 +199,8 @@ def linear_features(kernel: PolynomialKernel, *, num_inputs: int, **_: Any) -> F
     """
     if kernel.power != 1 or kernel.active_dims is not None:
         raise NotImplementedError(
-            "A PolynomialKernel has exact features only if its power is 1 and it has no "
-            "active_dims."
+            "A PolynomialKernel with another power than 1, or with active_dims, has no exact "
+            "features: give power=1, and leave out active_dims=."
         )
     eye = torch.eye(num_inputs + 1).to(kernel.offset)
     bias = kernel.offset.sqrt().unsqueeze(-1) * eye[0]

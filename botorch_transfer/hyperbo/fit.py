@@ -139,7 +139,7 @@ class PretrainingOptions:
         if self.hold_out is not None and not 0 < self.hold_out < 1:
             raise ValueError(f"hold_out={self.hold_out} must lie between 0 and 1.")
         if self.hold_out is not None and self.groups is not None:
-            raise ValueError("groups= does not work with hold_out=: leave out one of them.")
+            raise ValueError("groups= does not work with hold_out=: leave out either argument.")
 
 
 # --------------------------------------------------------------------------------------- EKL
@@ -297,7 +297,7 @@ def find_matching_groups(
         (tensor([0, 1]), tensor([[1, 2], [2, 1], [3, 0]]))
     """
     if groups is not None and len(groups) == 0:
-        raise ValueError("groups= is empty: leave out groups= to use all matching inputs.")
+        raise ValueError("groups= is empty: leave out groups= to use all shared inputs.")
     first_row = _first_rows(inputs, tolerance)
     visited = first_row >= 0
     found = _found_groups(visited) if groups is None else _given_groups(visited, groups)

@@ -478,8 +478,8 @@ class PretrainedPrior(TransferPrior):
         else:
             raise ValueError(
                 "The saved prior has a mean and a kernel of your own, which the file does not "
-                f"contain ({'; '.join(arguments['structure'])}): pass them to "
-                "load(path, mean_module=..., covar_module=...)."
+                f"contain ({'; '.join(arguments['structure'])}): pass both to load(path, "
+                "mean_module=..., covar_module=...)."
             )
         own = dict(prior.named_buffers())
         shapes = [{name: tensor.shape for name, tensor in part.items()} for part in (own, state)]

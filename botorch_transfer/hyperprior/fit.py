@@ -249,7 +249,7 @@ def fit_domains(
     names = [domain.name or f"domain {number}" for number, domain in enumerate(domains)]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise InputDataError(f"Two domains have the name {twice!r}: rename one of them.")
+        raise InputDataError(f"Two domains have the name {twice!r}: rename one domain.")
     prepared = [
         _prepare(name, domain, outcome_scale, options)
         for name, domain in zip(names, domains, strict=True)

@@ -421,8 +421,8 @@ def check_domains(domains: Sequence[Domain]) -> None:
     are_domains = isinstance(domains, Sequence) and all(isinstance(d, Domain) for d in domains)
     if not are_domains or len(domains) == 0:
         raise InputDataError(
-            "Expected a sequence of one or more domains: build a domain for each search space by "
-            "Domain(source_data), and put a single domain into a list."
+            "domains is not a list of one or more Domain objects: build a domain for each search "
+            "space by Domain(source_data), and put a single domain into a list."
         )
     kinds = {(d.has_default_context, cast(Tensor, d.context).shape[-1]) for d in domains}
     if len(kinds) > 1:

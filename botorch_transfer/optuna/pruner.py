@@ -82,7 +82,7 @@ class TransferPruner(BasePruner):
         self._curves = list[Curve]()  # curves in a table, with the signs of the table
         if isinstance(self._history, DataFrame) and len(self._history):
             if step is None:
-                raise ValueError("The history is a table: name the column of its steps by step=.")
+                raise ValueError("step= is missing: name the table's column of steps by step=.")
             self._curves = read_curves(self._history, outcome or "value", step, "max", task, run)
         self._probability = probability
         self._priors = Memo(size=4)  # fitted priors, by the study's name and direction
@@ -102,7 +102,7 @@ class TransferPruner(BasePruner):
         """
         if len(study.directions) > 1:
             raise ValueError(
-                "TransferPruner takes one objective, and the study has several objectives: use "
+                "TransferPruner takes one objective, but the study has several objectives: use "
                 "another pruner."
             )
         sign = sign_of(study.direction)

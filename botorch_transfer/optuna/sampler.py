@@ -190,7 +190,7 @@ class TransferSampler(BaseSampler):
             self._initial, own = self._history.distributions, self._history.space
             parameters = () if own is None else own.parameters
         elif not isinstance(self._history, DataFrame) or len(self._history):
-            raise ValueError("A table or a prior needs a search space: give it by space=.")
+            raise ValueError("If history= is a table or a prior, space= is required: give space=.")
         self._known = {parameter.name: parameter for parameter in parameters}
         self._is_settled = space is not None
         self._model = model
@@ -208,7 +208,7 @@ class TransferSampler(BaseSampler):
             names = list(space if isinstance(space, Mapping) else space.columns)
             if unknown := self._unknown(names):
                 raise ValueError(
-                    f"missing= names {unknown[0]!r}, which is no parameter: use one of "
+                    f"missing= names {unknown[0]!r}, which is not a parameter: use one of "
                     f"{', '.join(names)}."
                 )
 
@@ -237,7 +237,7 @@ class TransferSampler(BaseSampler):
             names = {name for known in (trial, *_complete(study)) for name in known.params}
             with logged_once(self._logged):
                 for name in self._unknown(names):
-                    logger.warning(f"missing= has the parameter {name!r}, which no trial has")
+                    logger.warning(f"missing= names the parameter {name!r}, which no trial has")
         if self._constraints_func is not None:
             _process_constraints_after_trial(self._constraints_func, study, trial, state)
         self._independent.after_trial(study, trial, state, values)
@@ -397,7 +397,7 @@ class TransferSampler(BaseSampler):
             # Decode X: ``rows`` of the result also has outcome columns, and names may coincide.
             row = space.decode(suggest_rows(tables, 1, model, seed).X)
         except ExhaustedSpaceError:
-            logger.info("All configurations have been tried: the sampler repeats a random one")
+            logger.info("All configurations have been tried: a random configuration is repeated")
             row = space.sample(1, seed)
         active = [name for name in space.columns if row[name].notna().iloc[0]]
         return {name: value_of(search_space[name], row[name].iloc[0]) for name in active}
@@ -430,12 +430,12 @@ class TransferSampler(BaseSampler):
         if isinstance(self._history, OptunaHistory):
             if -1.0 in self._signs(study, self._history).values() and not study.trials[1:]:
                 logger.warning(
-                    "The old studies have the opposite direction, so their values are multiplied "
-                    "by -1: if that is a mistake, correct direction= of this study"
+                    "The old studies have the opposite direction, so the old values are multiplied "
+                    "by -1: if both directions should be the same, correct direction= of this study"
                 )
         elif self._outcome is not None and len(self._outcome) != count:
             raise ValueError(
-                f"outcome= names {len(self._outcome)} columns, and the study has {count} "
+                f"outcome= names {len(self._outcome)} columns, but the study has {count} "
                 "objectives: give one column per objective."
             )
 
@@ -533,8 +533,8 @@ class TransferSampler(BaseSampler):
             treatment = "all count as unknown" if cells.isna().all() else "these runs are left out"
             if len(lost):
                 logger.warning(
-                    f"{len(lost)} old values of {name!r}, such as {plain(lost.iloc[0])!r}, cannot "
-                    f"be converted to its new distribution {search_space[name]}: {treatment}"
+                    f"{len(lost)} old values of {name!r}, such as {plain(lost.iloc[0])!r}, do not "
+                    f"fit the parameter's new distribution {search_space[name]}: {treatment}"
                 )
             if cells.isna().all():
                 old = old.drop(columns=name)
@@ -545,7 +545,7 @@ class TransferSampler(BaseSampler):
             if name not in self._history.runs and name not in self._missing:
                 warn_of_rename("The history", name, spare)
         if len(old) and not any(name in old for name in space.columns):
-            logger.warning("Left out all old runs: they have none of the study's parameters")
+            logger.warning("Left out all old runs, which have none of the study's parameters")
             old = old[:0]
         known = {name: value for name, value in self._missing.items() if name in space.columns}
         return old, dict.fromkeys(name for name in space.columns if name not in old) | known

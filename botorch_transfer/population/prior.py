@@ -378,9 +378,9 @@ class PopulationOptions:
     Args:
         max_iter: The maximum number of L-BFGS-B iterations.
         fit_points: The hyperparameters are fitted to at most this number of points of all tasks
-            together. Each task contributes the same share of its points, from its worst to its best
-            outcome, but at least five points. If five points of each task exceed the maximum, some
-            tasks are left out.
+            together. Each task contributes the same share of its points, evenly spaced from its
+            worst to its best outcome, but at least five points. If there are too many tasks for
+            five points each, some tasks are left out.
         max_inducing: The maximum number of inducing points. The GP is conditioned on all points;
             more points than ``max_inducing`` are condensed to inducing points.
 

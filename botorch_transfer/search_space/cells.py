@@ -151,12 +151,12 @@ def decoded(path: str | PathLike[str]) -> tuple[str, str]:
         'utf-16'
     """
     if not isinstance(path, str | PathLike):
-        raise TypeError(f"The file is a {type(path).__name__}: give the name of a file.")
+        raise TypeError(f"The file name is a {type(path).__name__}: give a text or a Path.")
     raw = Path(path).read_bytes()
     marks = {BOM_UTF8: "utf-8-sig", BOM_UTF16_LE: "utf-16", BOM_UTF16_BE: "utf-16"}
     encoding = next((name for mark, name in marks.items() if raw.startswith(mark)), "utf-8")
     if encoding != "utf-16" and b"\0" in raw:
-        raise ValueError(f"{path} is no text file: save it as text, or save a table as .xlsx.")
+        raise ValueError(f"{path} is not a text file: save the table as text, or as .xlsx.")
     try:
         return raw.decode(encoding), encoding
     except UnicodeDecodeError:
@@ -215,8 +215,8 @@ def read_table(path: str | PathLike[str], choices: Container[str] = ()) -> DataF
         frame, text = (_read_sheet(path, **options) for options in ({}, words))
     else:
         content = decoded(path)[0]
-        if re.match(r'\s*[\[{]\s*["\[{]', content):
-            raise ValueError(f"{path} is a JSON file, not a table: save it as a CSV file.")
+        if re.match(r'\s*(?:[\[{]\s*["\[{]|<!?\w)', content):
+            raise ValueError(f"{path} is a JSON file or web page, not a table: save it as CSV.")
         sep = separator(content)
         names, *rows = (lines := even_lines(path, content, sep)).values()
         cells = DataFrame(rows, list(lines)[1:], names, dtype=object)
@@ -259,7 +259,7 @@ def even_lines(path: str | PathLike[str], content: str, sep: str) -> dict[int, l
     try:
         rows = list(csv.reader(StringIO(content), delimiter=sep, skipinitialspace=True))
     except csv.Error as error:
-        raise ValueError(f"{path} is no CSV file ({error}).") from error
+        raise ValueError(f"{path} is not a CSV file ({error}).") from error
     found: dict[int, list[str]] = {}
     for row, line in enumerate(rows, start=1):
         if not any(map(str.strip, line)) or (not found and line[0].startswith("sep=")):
@@ -273,10 +273,10 @@ def even_lines(path: str | PathLike[str], content: str, sep: str) -> dict[int, l
             )
         found[row] = line[:width]
     if not found:
-        raise ValueError(f"{path} is empty: it needs a line of column names.")
+        raise ValueError(f"{path} is empty: write a line of column names.")
     names = [name.strip() for name in next(iter(found.values()))]
     if twice := [name for name in names if name and names.count(name) > 1]:
-        raise ValueError(f"{path} has two columns {twice[0]!r}: rename one of them.")
+        raise ValueError(f"{path} has two columns {twice[0]!r}: rename one column.")
     return found
 
 
@@ -294,11 +294,11 @@ def _read_sheet(path: str | PathLike[str], **options: Any) -> DataFrame:
             f"{path} is an Excel file, which needs openpyxl: install botorch_transfer[excel]."
         ) from error
     except (BadZipFile, KeyError, ValueError) as error:
-        raise ValueError(f"{path} is no Excel file: save it as .xlsx or as text.") from error
+        raise ValueError(f"{path} is not an Excel file: save it as .xlsx or as text.") from error
     frame.index += 2
     if others:
         frame.attrs[SHEETS] = (
-            f" This table is the first sheet of {path}, {first!r}. Other sheets are "
+            f" The table of {path} is its first sheet, {first!r}. Other sheets are "
             f"{', '.join(map(repr, others))}: move the sheet with the runs to the first place."
         )
     return frame
@@ -406,7 +406,7 @@ def check_same_units(
             (unit, what), (other, where) = list(found.values())[:2]
             raise InputDataError(
                 f"{name!r} has the unit {unit!r} in the {what}, but {other!r} in the {where}: "
-                "convert one of them."
+                "convert all numbers to one unit."
             )
         if not are_outcomes and found and values[False]:
             (unit, what), *_ = found.values()
@@ -531,12 +531,12 @@ def with_numbers(frame: DataFrame, columns: Collection[Any], whole: bool = False
             slips = written.notna() & ~found
             if slips.sum() > MAX_SLIPS * found.sum():
                 if len(first) in (2, 3) and words.sum() <= MAX_SLIPS * found.sum():
-                    text = "%s: convert them to one unit, or the column stays text"
+                    text = "%s: convert the numbers to one unit, or the column stays text"
                     logger.warning(text, problem)
                 continue
             frame[name] = written.where(found)
         elif len(first) > 1:
-            raise InputDataError(f"{problem}: convert them to one unit.")
+            raise InputDataError(f"{problem}: convert the numbers to one unit.")
         named = parts["unit"][found].dropna().unique().tolist()
         changed = found & (parts["cell"].astype(str) != written.astype(str))
         reason = f"which is read as {parts['cell'][changed].head(1).squeeze()}"
@@ -553,7 +553,7 @@ def with_numbers(frame: DataFrame, columns: Collection[Any], whole: bool = False
             if 2 * odd.sum() < found.sum():  # most cells are bare numbers
                 log_cell(odd, written, "with text after the number, unlike most cells: check it")
         if whole:
-            log_cell(slips, written, "which is no number: correct it, or empty the cell")
+            log_cell(slips, written, "which is not a number: correct the cell, or empty it")
     if units:
         logger.info("Read as numbers: %s", ", ".join(units))
     return frame
@@ -683,5 +683,5 @@ def without_codes(column: Series) -> Series:
     if -1.0 in found and not (others % 1).any() and others.min() <= 10:
         found.remove(-1.0)  # often means "no limit"
         log_cell(column == -1, column, "which may mean a missing value: if so, empty the cell")
-    log_cell(column.isin(found), column, "which counts as an empty cell: empty it, or correct it")
+    log_cell(column.isin(found), column, "which counts as missing: empty the cell, or correct it")
     return column.mask(column.isin(found))

@@ -87,9 +87,9 @@ PER_CENT = {"%", "percent", "pct", "yield", "conversion", "selectivity", "purity
 #: last pattern matches seconds or milliseconds since 1970, and dates such as 20240502.
 HOLD_NO_NUMBERS = {
     DATE: "holds dates",
-    DURATION: "holds durations: convert them to numbers, such as minutes",
+    DURATION: "holds durations: convert the durations to numbers, such as minutes",
     r"1\d{9}(?:\d{3})?|(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:[0-2]\d|3[01])": (
-        "holds dates as numbers: divide them if they are a parameter"
+        "holds dates as numbers: divide the numbers if the column is a parameter"
     ),
 }
 
@@ -170,7 +170,7 @@ def guess_space(
         raise InputDataError("The table has no rows: give a table with old runs.")
     tasks = None if task is None else frame[task]
     if task is None and "task" in columns:
-        logger.warning("'task' counts as a parameter: if the column names tasks, name it by task=")
+        logger.warning("'task' counts as a parameter: if the column names tasks, give task='task'")
     reasons = {name: _describes_runs(frame[name], tasks) for name in columns}
     unused = {name: reason for name, reason in reasons.items() if reason is not None}
     if step is not None or run is not None:
@@ -184,7 +184,7 @@ def guess_space(
             logger.warning(message, name)
         for other in outcomes:
             if _is_almost(frame[name], frame[other], tasks):
-                message = "%r is ordered almost like %r: leave the column out if it is a measure"
+                message = "%r is ordered almost like %r: leave the column out if it is an outcome"
                 logger.warning(message, name, other)
         if is_numeric_dtype(frame[name]) and not is_bool_dtype(frame[name]):
             frame[name] = without_codes(frame[name])
@@ -209,7 +209,7 @@ def guess_space(
         for value in getattr(guessed, "values", ()):
             other = spellings.setdefault(str(value).casefold(), value)
             if other != value:
-                message = "%r has both %r and %r: if they mean the same, use one spelling"
+                message = "%r has both %r and %r: if both mean the same, use one spelling"
                 logger.warning(message, name, other, value)
     listed = "; ".join(f"{name!r} {unused[name]}" for name in columns if name in unused)
     if unused:
@@ -217,7 +217,7 @@ def guess_space(
         level = logging.WARNING if copies or has_remedy else logging.INFO
         logger.log(level, "Columns that are left out: %s", listed)
     if not found:
-        problem = "No column is left as a parameter: give the settings of each run."
+        problem = "No column is left as a parameter: add columns with the settings of each run."
         raise InputDataError(f"{problem} Left out: {listed}." if unused else problem)
     return SearchSpace(list(found.values()))
 
@@ -258,7 +258,7 @@ def _describes_runs(column: Series, tasks: Series | None) -> str | None:
         if len(texts) and texts.str.fullmatch(pattern).all():
             return reason
     if is_measure(str(column.name)):
-        return "has the name of a measure"
+        return "has the name of a measured result"
     if tasks is None or column.nunique(dropna=False) < 2 or tasks.is_unique:
         return None
     values = column.groupby(tasks.to_numpy()).nunique(dropna=False)
@@ -303,7 +303,7 @@ def _copies(frame: DataFrame, columns: Sequence[str]) -> dict[str, str]:
         texts = {name: "".join(map(str, distinct[name].dropna().unique())) for name in names}
         kept = max(names, key=lambda name: np.mean([*map(str.isalpha, texts[name])]))
         copies = [name for name in names if name != kept and not is_numeric_dtype(frame[name])]
-        reasons |= dict.fromkeys(copies, f"renames the values of {kept!r}")
+        reasons |= dict.fromkeys(copies, f"has other names for the values of {kept!r}")
     return reasons
 
 
@@ -321,7 +321,7 @@ def _guess(column: Series, num_rows: int, active_if: ActiveIf | None = None) -> 
         is_number = to_numeric(column, errors="coerce").notna()
         is_unclear = ~is_number & column.astype(str).str.fullmatch(UNCLEAR)
         if (is_number | is_unclear).all() and (is_number.any() or is_dropped):
-            problem = "which is no clear number: write a decimal point, or write a list as 64-32"
+            problem = "which is an unclear number: write a decimal point, or write a list as 64-32"
             refuse_where(is_unclear.to_numpy(np.bool_), column, problem)
         if is_dropped:
             return "hardly repeats"
@@ -333,7 +333,7 @@ def _guess(column: Series, num_rows: int, active_if: ActiveIf | None = None) -> 
     log = _is_logarithmic(finite.to_numpy(dtype=np.float64))
     whole = bool((numbers == np.rint(numbers)).all())
     if np.abs(numbers).max() > MAX_NUMBER:
-        return "has numbers above 2**53: divide them"
+        return "has numbers above 2**53: divide the numbers"
     is_run = whole and bool((np.diff(numbers) == 1).all())
     if len(numbers) <= min(MAX_LEVELS, len(column) / RUNS_A_LEVEL) and not is_run:
         levels = [int(number) if whole else float(number) for number in numbers]

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from pandas import NA, DataFrame, Series, to_numeric
 
 from botorch_transfer.search_space.cells import parameter_codes, refuse_cell, stripped
+from botorch_transfer.search_space.names import hint
 
 Array = NDArray[np.float64]
 ActiveIf = Mapping[str, Any]
@@ -50,7 +51,7 @@ class Parameter(ABC):
     def _problems(self) -> Iterator[str]:
         """Yields a message for each invalid argument; the constructor raises the first message."""
         if not isinstance(self.name, str):
-            yield f"has a name that is no text: write {str(self.name)!r}"
+            yield f"has a name that is not text: write {str(self.name)!r}"
         given = self.active_if
         is_full = isinstance(given, Mapping) and given and all(map(_as_tuple, given.values()))
         if given is not None and not is_full:
@@ -164,7 +165,7 @@ refuse_where = partial(refuse_cell, what="Parameter", verb="is")
 
 def read_values(column: Series) -> Series:
     """Returns a parameter's column unchanged; raises an error if a cell is empty."""
-    problem = "but the parameter is active there: fill in the cell, drop the row, or set active_if"
+    problem = "but the parameter is active: fill in the cell, drop the row, or set active_if"
     refuse_where(column.isna().to_numpy(), column, problem)
     return column
 
@@ -411,7 +412,7 @@ class IntegerParameter(_RangeParameter):
             bound != int(bound) or abs(bound) > MAX_NUMBER for bound in (self.lower, self.upper)
         ):
             bounds = f"{self.lower}, {self.upper}"
-            yield f"has bounds {bounds}: give whole numbers up to 2**53, or a FloatParameter"
+            yield f"has bounds {bounds}: give whole numbers up to 2**53, or use FloatParameter"
         if self.log not in (True, False):
             yield f"has log={self.log!r}: use True or False for an integer parameter"
 
@@ -427,7 +428,7 @@ class IntegerParameter(_RangeParameter):
         numbers = read_numbers(column).clip(self.lower, self.upper)
         integers, tolerance = np.rint(numbers), relative_tolerance(column)
         is_whole = np.isclose(numbers, integers, tolerance, tolerance)
-        refuse_where(~is_whole, column, "not an integer: round it or use FloatParameter")
+        refuse_where(~is_whole, column, "not an integer: round the value, or use FloatParameter")
         return self._inside(integers)[:, None]
 
     def decode(self, unit: Array) -> DataFrame:
@@ -491,6 +492,7 @@ class _ListedParameter(Parameter):
         """Encodes listed values; raises an error for other values; see ``Parameter.encode``."""
         ranks, column = self._ranks(frame[self.name]), frame[self.name]
         listed = ", ".join(map(repr, self.values[:12])) + (", ..." if self.size > 12 else "")
+        listed += "".join(hint(cell, self.values, "value") for cell in column[ranks < 0][:1])
         problem = f"not one of {listed}: add the value to the search space, or drop these rows"
         refuse_where(ranks < 0, column, problem)
         return self.unit_grid()[ranks]
@@ -758,9 +760,9 @@ def _read_descriptors(
     wrong = table.index[~np.isfinite(numbers.to_numpy()).all(axis=1)]
     own = numbers[table.index.isin(values)]
     for bad, problem in (
-        (table.index[table.index.duplicated()], "two rows of descriptors"),
-        ([*missing, *wrong], "a descriptor that is no finite number, or no descriptors"),
-        (own.index[own.duplicated()], "the same descriptors as another value"),
+        (table.index[table.index.duplicated()], "two rows of descriptors: drop one row"),
+        ([*missing, *wrong], "descriptors that are missing or not finite numbers: give numbers"),
+        (own.index[own.duplicated()], "the descriptors of another value: give other descriptors"),
     ):
         if len(bad):
             raise ValueError(f"Parameter {name!r}: the value {bad[0]!r} has {problem}.")

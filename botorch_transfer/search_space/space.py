@@ -25,6 +25,7 @@ from pandas.api.types import is_integer_dtype
 from torch import Tensor
 
 from botorch_transfer.search_space.cells import decoded, sheets
+from botorch_transfer.search_space.names import hint
 from botorch_transfer.search_space.parameters import (
     Array,
     CategoricalParameter,
@@ -96,16 +97,16 @@ def check_table(frame: DataFrame, columns: Collection[Any]) -> DataFrame:
             if one of the columns occurs more than once.
     """
     if not isinstance(frame, DataFrame):
-        raise InputDataError(f"The table is a {type(frame).__name__}: make a pandas DataFrame.")
+        raise InputDataError(f"The table is a {type(frame).__name__}: give a pandas DataFrame.")
     if (levels := frame.columns.nlevels) > 1:
         raise InputDataError(
-            f"The column names have {levels} levels: flatten them, for example by "
+            f"The column names have {levels} levels: flatten the names, for example by "
             "frame.columns = frame.columns.get_level_values(-1)."
         )
     names = list(map(str, frame.columns))
     for name in columns:
         if names.count(str(name)) > 1:
-            raise InputDataError(f"The table has several columns {name!r}: keep one of them.")
+            raise InputDataError(f"The table has several columns {name!r}: keep one column.")
     return frame if names == list(frame.columns) else frame.set_axis(names, axis=1)
 
 
@@ -216,9 +217,7 @@ class SearchSpace:
         """
         specs = spec.get("params", spec) if isinstance(spec, Mapping) else spec
         if not isinstance(specs, Mapping):
-            raise TypeError(
-                f"The search space is described by a {type(specs).__name__}: give a dictionary."
-            )
+            raise TypeError(f"The search space is a {type(specs).__name__}: give a dictionary.")
         parameters: dict[str, Parameter] = {}
         for name, entries in specs.items():
             parameters[name] = _read_parameter(name, entries, parameters)
@@ -246,7 +245,7 @@ class SearchSpace:
         try:
             return cls.from_dict(json.loads(decoded(path)[0]))
         except json.JSONDecodeError as error:
-            raise ValueError(f"{path} is no JSON file of a search space: {error}.") from error
+            raise ValueError(f"{path} is not a JSON file of a search space ({error}).") from error
 
     def to_dict(self) -> dict[str, Any]:
         """Converts the space to nested dictionaries, for JSON; the inverse of ``from_dict``.
@@ -372,33 +371,34 @@ class SearchSpace:
 
         return self._encode(frame, place)[0]
 
-    def without_place(self, frame: DataFrame) -> list[tuple[str, Any]]:
+    def without_place(self, frame: DataFrame) -> list[tuple[str, Any, str]]:
         """Finds the values in a table that :meth:`place` cannot encode.
 
         Args:
             frame: As in ``encode``.
 
         Returns:
-            Pairs of a column and a value: for each row, the first value that cannot be encoded.
+            For each row, the column of the first value that cannot be encoded, this value, and a
+            remark for messages. The remark names a similar value of the parameter.
 
         Example:
             >>> from pandas import DataFrame
             >>> space = SearchSpace([CategoricalParameter("solvent", ("THF", "DMF"))])
-            >>> space.without_place(DataFrame({"solvent": ["THF", "DMSO"]}))
-            [('solvent', 'DMSO')]
+            >>> space.without_place(DataFrame({"solvent": ["THF", "dmf"]}))
+            [('solvent', 'dmf', " (a similar value is 'DMF')")]
         """
         return self._encode(frame, lambda parameter, rows: parameter.place(rows))[1]
 
     def _encode(
         self, frame: DataFrame, how: Callable[[Parameter, DataFrame], Array]
-    ) -> tuple[Tensor, list[tuple[str, Any]]]:
+    ) -> tuple[Tensor, list[tuple[str, Any, str]]]:
         """Encodes the column of each parameter by the function ``how``.
 
         Returns the encoded rows, and the values that cannot be encoded, as in ``without_place``.
         """
         frame = check_table(frame, self.columns)
         unit, lost = np.empty((len(frame), self.dim)), np.zeros(len(frame), dtype=np.bool_)
-        reasons: list[tuple[str, Any]] = []
+        reasons: list[tuple[str, Any, str]] = []
         for parameter, columns in self._places:
             active = self._active(parameter, unit) & ~lost
             unit[:, columns] = parameter.neutral
@@ -413,7 +413,9 @@ class SearchSpace:
             placed = how(parameter, rows)
             lost[active] = nowhere = np.asarray(np.isnan(placed).any(axis=1))
             if nowhere.any():
-                reasons += [(name, cell) for cell in rows[name][nowhere]]
+                cells = rows[name][nowhere]
+                remark = hint(cells.iloc[0], getattr(parameter, "values", ()), "value")
+                reasons += [(name, cell, remark) for cell in cells]
             unit[active, columns] = np.nan_to_num(placed)
         unit[lost] = np.nan
         return torch.from_numpy(unit), reasons
@@ -436,7 +438,7 @@ class SearchSpace:
         """
         if not isinstance(X, Tensor) or X.ndim != 2 or X.shape[-1] != self.dim:
             found = tuple(X.shape) if isinstance(X, Tensor) else type(X).__name__
-            raise ValueError(f"X is {found}: give an n x {self.dim} tensor.")
+            raise ValueError(f"X has shape or type {found}: give an n x {self.dim} tensor.")
         unit = X.detach().to(device="cpu", dtype=torch.float64).numpy()
         if not np.all((unit >= -1e-6) & (unit <= 1 + 1e-6)):
             raise ValueError("X has values outside of the unit cube: scale X to space.bounds.")
@@ -597,12 +599,12 @@ def _fixed(unit: Array) -> list[dict[int, float]]:
 def _check_size(parameter: Parameter, active: NDArray[np.bool_], max_rows: int) -> None:
     if parameter.size is None:
         raise ValueError(
-            f"Parameter {parameter.name!r} is continuous, so the space has no grid: use sample."
+            f"Parameter {parameter.name!r} is continuous, so the space has no grid: use sample()."
         )
     if active.sum() * parameter.size + (~active).sum() > max_rows:
         raise ValueError(
-            f"The search space has more than {max_rows:,} combinations (reached at parameter "
-            f"{parameter.name!r}): raise max_rows, or use sample or a continuous optimizer."
+            f"The search space has more than {max_rows:,} combinations, counted up to parameter "
+            f"{parameter.name!r}: raise max_rows, or use sample() or a continuous optimizer."
         )
 
 
@@ -624,8 +626,8 @@ def _check_condition(parameter: Parameter, earlier: Sequence[Parameter]) -> None
     for name, values in (parameter.active_if or {}).items():
         if name not in parents:
             raise ValueError(
-                f"Parameter {parameter.name!r} has an active_if with the parent {name!r}: a parent "
-                "is a categorical, ordinal or integer parameter that is listed before it."
+                f"Parameter {parameter.name!r} has an active_if with the parent {name!r}: list a "
+                f"categorical, ordinal or integer parameter {name!r} before {parameter.name!r}."
             )
         if unknown := [value for value in values if not parents[name].contains(value)]:
             raise ValueError(

@@ -211,18 +211,18 @@ def backtest(
     """
     check_arguments(given := locals() | {"robust": False})
     if space is None:
-        raise TypeError("space is None: give a SearchSpace, as guess_space(history) returns.")
+        raise TypeError("space is None: give a SearchSpace, such as guess_space(history).")
     models = [models] if isinstance(models, str) else models
     usual: Sequence[Any] = [named_model(None), SORTED] if models is None else models
     names = list(dict.fromkeys([*(getattr(m, "__name__", m) for m in usual), PLAIN]))
     made = {name: named_model(name) for name in names}
     tables = read_study(**{n: given[n] for n in signature(read_study).parameters if n in given})
     if len(tables.outcomes) > 1:
-        raise ValueError("A backtest has one outcome: name one, and omit limits of other outcomes.")
+        raise ValueError("A backtest takes one outcome: omit the other outcomes and their limits.")
     (target,), rng = tables.outcomes, np.random.default_rng(seed)
     sources = tables.sources[target.name]
     if len(sources or ()) < 2:
-        raise InputDataError("The history has one task or none: a backtest needs two or more.")
+        raise InputDataError("The history has fewer than two tasks: give two or more old tasks.")
     kept = _some(list(sources), MAX_SOURCES, rng)
     data = {name: _thinned(sources[name], rng) for name in kept}
     pools = {name: _pool(tables.region, each) for name, each in data.items()}
@@ -230,7 +230,7 @@ def backtest(
     enough = [n for n, (_, Y) in pools.items() if len(Y) >= FEWEST_ROWS and np.ptp(Y) > 0]
     if not enough:
         raise InputDataError(
-            f"No task has {FEWEST_ROWS} different rows inside the space with outcomes that differ: "
+            f"No task has {FEWEST_ROWS} different rows inside the space and different outcomes: "
             "give more rows, widen the space, or name another outcome."
         )
     replayed = _some(enough, MAX_REPLAYED, rng)
@@ -378,7 +378,7 @@ def _finished(path: Path | None, key: str) -> dict[tuple[str, str], Array]:
     try:
         runs = pd.read_csv(path, dtype=types, keep_default_na=False)[COLUMNS]
     except (OSError, ValueError, KeyError) as error:
-        problem = "is no file of finished replays, and cannot become a new file"
+        problem = "is not a file of finished replays, and cannot become a new file"
         raise InputDataError(f"{path} {problem}: name another file.") from error
     runs = runs[runs["key"] == key].drop_duplicates(COLUMNS[:-1], keep="last")
     outcomes: Any = runs.groupby(["task", "model"])["outcome"]

@@ -25,8 +25,8 @@ from scipy import optimize
 from scipy.linalg import block_diag
 from torch import Tensor
 
-from botorch_transfer.data.columns import hint
 from botorch_transfer.search_space import SearchSpace
+from botorch_transfer.search_space.names import hint
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -146,13 +146,13 @@ def read_constraint(text: str, space: SearchSpace) -> list[Condition]:
         problem = "has = in place of ==" if equals else "is not a linear comparison of parameters"
         if isinstance(error, KeyError):
             problem = (
-                f"names {error.args[0]!r}, which is no parameter"
-                f"{hint(error.args[0], space.columns)}"
+                f"names {error.args[0]!r}, which is not a "
+                f"parameter{hint(error.args[0], space.columns)}"
             )
         raise ValueError(
-            f"The constraint {text!r} {problem}: write it as 'a + 2 * b <= 1', with <=, >= or ==, "
-            "or combine comparisons by and, or, not and at_most(2, a, b). Put text values, names "
-            "with spaces and reserved words such as lambda into quotation marks. The "
+            f"The constraint {text!r} {problem}: write a constraint as 'a + 2 * b <= 1', with <=, "
+            ">= or ==, or combine comparisons by and, or, not and at_most(2, a, b). Put text "
+            "values, names with spaces and reserved words such as lambda into quotation marks. The "
             f"parameters are {', '.join(space.columns)}."
         ) from error
 
@@ -259,7 +259,7 @@ class _Reader:
         unit = np.nan_to_num(parameter.place(DataFrame({name: [0.0]}))).clip(0.0, 1.0)
         if times > 1 or abs(parameter.decode(unit)[name].item()) > TOLERANCE:
             raise ValueError(
-                f"{self.text!r} counts {name!r}, which is never zero or counted twice: omit it."
+                f"{self.text!r} counts {name!r} twice, or {name!r} is never zero: omit {name!r}."
             )
         self.ends.setdefault(name, []).append(0.0)
 
@@ -282,7 +282,9 @@ class _Reader:
                 return
         weights, bound = self.weights(left, right)
         if not weights:
-            raise ValueError(f"The constraint {self.text!r} names no parameter: leave it out.")
+            raise ValueError(
+                f"The constraint {self.text!r} names no parameter: omit the constraint."
+            )
         if len(weights) == 1:
             ((name, weight),) = weights.items()
             self.ends.setdefault(name, []).append(bound / weight)
@@ -348,7 +350,7 @@ def parameter_of(name: str, space: SearchSpace, argument: str = "The constraint"
         if parameter.name == name:
             return parameter
     columns = ", ".join(space.columns)
-    raise ValueError(f"{argument} names {name!r}, which is no parameter: use one of {columns}.")
+    raise ValueError(f"{argument} names {name!r}, which is not a parameter: use one of {columns}.")
 
 
 # ----------------------------------------------------------------------------------------- repair
@@ -375,8 +377,8 @@ class _Variable(NamedTuple):
         if parameter.size is None:
             if parameter.log:
                 raise ValueError(
-                    f"A constraint is not linear in the logarithm of {column!r}: write this "
-                    "parameter without log in the search space."
+                    f"A constraint on {column!r} is not linear, because the parameter has "
+                    "log=True: write the parameter without log in the search space."
                 )
             return cls(parameter.lower, np.array([parameter.upper - parameter.lower]), 1.0, False)
         values = parameter.decode(parameter.unit_grid())[column].to_numpy(float)

@@ -365,7 +365,7 @@ def predict(
     check_arguments(locals())
     spare = {"fixed", "repeats", *(() if space is None else ("candidates", "cost"))}
     if useless := options.keys() - (signature(read_study).parameters.keys() - spare):
-        raise TypeError(f"predict does not need {min(useless)}=: leave it out.")
+        raise TypeError(f"predict does not use {min(useless)}=: leave out this argument.")
     tables = read_study(space, history, runs, outcome, goal, **options)
     with cached_in(cache), showing(progress):
         return predict_rows(tables, rows, model, seed)
@@ -405,7 +405,7 @@ def predict_rows(
     with errors_in("In the rows to predict"):
         check_table(rows, ())
         if rows.empty:
-            raise ValueError("There are no rows to predict: fill the table.")
+            raise ValueError("There are no rows to predict: add rows to the table.")
         names = tables.space.number_columns
         check_same_units({**tables.given, "rows": rows}, names)
         X = tables.space.encode(with_numbers(rows, names))
@@ -487,7 +487,7 @@ def _fitted(
     elif model is not None and not tables.has_sources:
         name = getattr(model, "__name__", model)
         raise ValueError(
-            f"{name} learns from old runs, but there are none: give a history, or leave model= out."
+            f"{name} learns from old runs, but there are none: give a history, or omit model=."
         )
     with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
         for kind in (BotorchWarning, NumericalWarning):
@@ -562,7 +562,7 @@ def _search(
         region = region.with_room(shared, n, None if grid is None else grid[~is_among(grid, taken)])
     if make is mean_rank:
         if shared or costs is not None:
-            raise ValueError("'sorted' takes no same_in_batch= and no cost=: use another model=.")
+            raise ValueError("'sorted' does not use same_in_batch= or cost=: give another model=.")
         return _sorted_rows(region, tasks, taken, n)
     anchors = _anchors(region, tasks, runs)
     reference = region.sample(NUM_REFERENCE, seed=0)
@@ -596,7 +596,7 @@ def _sorted_rows(
     If the region cannot be listed, only random rows and the rows nearest to old runs are ranked.
     """
     if not tasks:
-        raise ValueError("'sorted' ranks rows by the old tasks' runs: give a history.")
+        raise ValueError("model='sorted' needs old runs: give a history, or another model=.")
     rows = region.grid()
     if rows is None:
         old = torch.cat([task.X for task in tasks.values()]).clamp(0.0, 1.0)

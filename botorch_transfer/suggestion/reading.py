@@ -250,7 +250,7 @@ def read_outcomes(
     goals = [goal] if isinstance(goal, str) else list(goal)
     if len(goals) == 1 and len(names) > 1:
         goals = goals * len(names)
-        message = "goal=%r applies to all outcomes %s: give a list if their goals differ"
+        message = "goal=%r applies to all outcomes %s: give a list if the goals differ"
         logger.warning(message, goals[0], names)
     if not names or len(goals) != len(names):
         raise ValueError(
@@ -273,7 +273,7 @@ def read_outcomes(
     noise, ranges = noise or {}, outcome_range or {}
     names = [each.name for each in outcomes]
     if twice := [name for name in names if names.count(name) > 1]:
-        raise ValueError(f"The outcome {twice[0]!r} is named twice: name it once, without limits.")
+        raise ValueError(f"{twice[0]!r} is given twice by outcome= and constraints=: name it once.")
     _check_known("noise", noise, names)
     _check_known("outcome_range", ranges, names)
     for name, within in ranges.items():
@@ -288,7 +288,7 @@ def read_outcomes(
 
 def _check_known(argument: str, given: Iterable[str], names: Collection[str]) -> None:
     if unknown := set(given) - set(names):
-        raise ValueError(f"{argument} names {min(unknown)!r}, which is no outcome: name outcomes.")
+        raise ValueError(f"{argument} names {min(unknown)!r}, not an outcome: correct the name.")
 
 
 def _split_constraints(
@@ -354,7 +354,7 @@ def _in_logarithm(outcome: Outcome) -> Outcome:
         return replace(outcome, log=True)
     if bound <= 0:
         raise ValueError(
-            f"{outcome.name!r} has the limit {bound:g}, which has no logarithm: omit "
+            f"{outcome.name!r} has the limit {bound:g}, but log= needs positive limits: omit "
             f"{outcome.name!r} from log=."
         )
     return replace(outcome, log=True, limit=outcome.sign * math.log(bound))
@@ -430,7 +430,7 @@ def read_study(
     """
     check_arguments(locals())
     if history is not None and prior is not None:
-        raise ValueError("Give either a history or a prior, not both.")
+        raise ValueError("Both a history and a prior are given: leave out either.")
     if run is not None and step is None:
         raise ValueError("run= is for learning curves: also name the column of steps by step=.")
     if history is not None:
@@ -458,7 +458,7 @@ def read_study(
         others = [task, status, *columns] if cost is None else [task, status, *columns, cost]
         space = guess_space(known, [name for name in others if name in known])
     if space is None:
-        raise TypeError("space is None: give a SearchSpace, or None with candidates=.")
+        raise TypeError("space is None: give a SearchSpace, or give candidates=.")
     linear = [constraint for text in between for constraint in read_constraint(text, space)]
     given = {"history": history, "runs": runs, "candidates": candidates}
     given["fixed values"] = DataFrame([fixed]) if fixed else None
@@ -557,7 +557,7 @@ def read_tables(
         _hint_at_steps(history, space, task)
     for each in outcomes:
         if suspicion := wrong_outcomes(history, runs, each.name, each.within):
-            logger.warning("Maybe another unit: %s", suspicion)
+            logger.warning(suspicion)
     study = read_runs(space, runs, outcomes, status)
     tables = EncodedTables(region, outcomes, sources, failed, study, curves=own_curves)
     if not robust:
@@ -577,7 +577,7 @@ def _in_per_cent(outcome: Outcome, tables: Iterable[DataFrame | None]) -> Outcom
     is_named = outcome.within is None and in_per_cent(outcome.name)
     if not is_named or not ((values >= 0) & (values <= 100)).all() or not (values > 1).any():
         return outcome
-    logger.info("%r is in per cent: predictions are clipped to 0 to 100", outcome.name)
+    logger.info("%r is in per cent: predictions are clipped to the range [0, 100]", outcome.name)
     return replace(outcome, within=(0.0, 100.0))
 
 
@@ -587,7 +587,7 @@ def _hint_at_steps(history: DataFrame, space: SearchSpace, task: str) -> None:
         if STEPS.fullmatch(str(name)) and name not in space.columns:
             steps = to_numeric(history[name], errors="coerce").groupby(history[task])
             if steps.nunique().max() > 2:
-                message = "The column %r looks like the steps of learning curves: name it by step="
+                message = "%r looks like the steps of learning curves: give the column by step="
                 logger.warning(message, name)
 
 
@@ -603,8 +603,8 @@ def _check_roles(
     for column, role in found:
         if (other := roles.setdefault(column, role)) != role:
             raise ValueError(
-                f"{column!r} is both {other} and {role}: name another column, or rename one of "
-                "them. To limit a parameter, narrow its range in the search space."
+                f"{column!r} is both {other} and {role}: use different names. To limit a "
+                "parameter, narrow its range in the search space."
             )
 
 

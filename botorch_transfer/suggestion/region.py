@@ -95,7 +95,7 @@ class Region:
                 X = self.space.encode(self.table)
             is_repeated = DataFrame(X.numpy().round(12)).duplicated().to_numpy()
             if is_repeated.any():
-                message = "%d candidates repeat the parameters of an earlier candidate: left out"
+                message = "Left out %d candidates with the parameters of an earlier candidate"
                 logger.warning(message, is_repeated.sum())
             written = self.table.copy()
             for name in self.space.number_columns:
@@ -109,11 +109,11 @@ class Region:
             asked = [f"{name} = {value!r}" for name, value in (self.fixed or {}).items()]
             asked += dict.fromkeys(repr(constraint.text) for constraint in self.constraints)
             if not asked:
-                raise InputDataError("The table of candidates has no rows: fill it.")
+                raise InputDataError("The table of candidates has no rows: add rows.")
             what = "configuration of the search space" if self.table is None else "candidate"
             raise ValueError(
-                f"No {what} satisfies {' and '.join(asked)}: they contradict one another, or too "
-                "few values are available. Relax one of them."
+                f"No {what} satisfies {' and '.join(asked)}: the conditions contradict one "
+                "another, or too few values are available. Relax one condition."
             )
 
     @property
@@ -366,8 +366,8 @@ class Region:
         if not (sizes >= n).any():
             listed = ", ".join(map(repr, shared))
             raise ValueError(
-                f"Fewer than {n} unused rows have the same {listed}: suggest fewer rows, or omit "
-                "same_in_batch=."
+                f"Fewer than {n} untried rows have the same values of {listed}: suggest fewer "
+                "rows, or omit same_in_batch=."
             )
         return replace(self, table=rows[sizes >= n])
 
@@ -401,7 +401,7 @@ class Region:
                 f"cost= is {self.cost!r}, but candidates= has no such column: add the column."
             )
         costs = numbers(with_numbers(self.table, [self.cost]), self.cost)
-        problem = "which is no positive number: correct the cost"
+        problem = "which is not a positive number: correct the cost"
         refuse_cell(~(np.isfinite(costs) & (costs > 0)), self.table[self.cost], problem)
         return torch.from_numpy(costs)
 

@@ -285,17 +285,17 @@ def test_of_a_single_prior_there_are_the_models_that_take_it(name):
 def test_what_is_no_prior_of_the_members_is_refused():
     X, Y = target(3)
     other = PretrainedPrior.hyperbo(X.shape[-1])
-    with pytest.raises(TypeError, match="None of the members, population, scaml, takes a Pretr"):
+    with pytest.raises(TypeError, match="members \\(population, scaml\\) accepts a Pretr"):
         TransferGP(X, Y, other)
     with pytest.raises(ValueError, match="prior= has priors for scaml, but the members are"):
         TransferGP(X, Y, {"scaml": PRIOR["scaml"]})
     with pytest.raises(ValueError, match="for population, scaml, but the members are guarded"):
         TransferGP(X, Y, PRIOR, members={"guarded": GuardedTransferGP})
-    with pytest.raises(TypeError, match="Expected a SourcePopulation or source data"):
+    with pytest.raises(TypeError, match="but this model needs a SourcePopulation"):
         TransferGP(X, Y, {"population": PRIOR["scaml"], "scaml": PRIOR["scaml"]})
     with pytest.raises(ValueError, match="There are no members"):
         TransferGP(X, Y, PRIOR, members={})
-    with pytest.raises(ValueError, match="'plain' is the plain GP's name"):
+    with pytest.raises(ValueError, match="'plain' is reserved for the plain GP"):
         TransferGP(X, Y, PRIOR["scaml"], members={PLAIN_MEMBER: ScaMLGP})
 
 

@@ -133,5 +133,5 @@ def test_options_of_pretraining_are_of_the_members_given(make_client, complete, 
     tasks, ranks = model_of(client).prior.values()
     assert (len(tasks.gps.points), sum(ranks.num_points)) == (12, len(runs))
     client = make_client(pretraining={"population": {"max_inducing": 12}}, **options)
-    with pytest.raises(UserInputError, match="'population' in pretraining= is not a member"):
+    with pytest.raises(UserInputError, match="names 'population', which is not a member"):
         client.get_next_trials(1)

@@ -53,7 +53,7 @@ def test_runs_outside_the_new_bounds_are_kept():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"kind": ["d", "e", "d"]}, "No run is left: each run has a value"),
+        ({"kind": ["d", "e", "d"]}, "No run is left, because each run has a value"),
         ({"depth": ["deep", 2, 3]}, "'depth' is 'deep' in row 0, not a number"),
         ({"loss_sem": [0.1, -0.2, 0.1]}, "'loss_sem' has -0.2 in row 1, which is no"),
     ],
@@ -188,8 +188,8 @@ def test_runs_that_the_space_has_no_place_for_are_counted(changes, cell, caplog)
     with caplog.at_level(logging.WARNING, logger="botorch_transfer"):
         data = encoded_runs(mixed_space(), RUNS.assign(**changes))
     assert caplog.messages == [
-        "All values of 'loss' are equal in each old task: nothing to learn",
-        f"1 runs are left out, because a value has no place in the search space: {cell} (1) "
+        "All values of 'loss' are equal in each old task, so old runs do not help",
+        f"1 runs are left out, because each has a value that the search space lacks: {cell} (1) "
         "(task 'monday' (1), from row 1 on)",
     ]
     assert sum(len(task[0]) for task in data.values()) == 2
@@ -208,7 +208,9 @@ def test_no_value_is_taken_for_another_choice(values, choices, kind, caplog):
     with caplog.at_level(logging.WARNING, logger="botorch_transfer"):
         X = encode_choice(values, choices, kind, is_ordered=False)
     assert len(X) == 1
-    assert "1 runs are left out, because a value has no place in the search space" in caplog.text
+    assert (
+        "1 runs are left out, because each has a value that the search space lacks" in caplog.text
+    )
 
 
 def test_rounded_numbers_are_the_choices_that_they_were():
@@ -251,7 +253,7 @@ def test_numbers_off_the_levels_switch_on_what_the_nearest_level_does():
 
 def test_old_runs_with_another_value_of_what_is_fixed_are_left_out(caplog):
     assert encode_choice(["adam", "sgd"], ["adam"], "str").shape == (1, 2)
-    assert "has no place in the search space: 'p' is 'sgd' (1)" in caplog.text
+    assert "a value that the search space lacks: 'p' is 'sgd' (1)" in caplog.text
     assert encode_choice(["adam", None], ["adam"], "str").shape == (2, 2)
 
 

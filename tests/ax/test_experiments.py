@@ -179,9 +179,9 @@ def test_a_sum_stays_a_sum(make_client):
 @pytest.mark.parametrize(
     ("objective", "message"),
     [
-        ("-loss", r"metrics \['cost'\] and lacks the metrics \['loss'\] of the objective '-loss':"),
-        ("-2*loss - cost", r"lacks the metrics \['loss'\] of the objective .*attach_trial"),
-        ("-loss, score", r"lacks the metrics \['loss', 'score'\] of"),
+        ("-loss", r"'-loss' needs the metrics \['loss'\], but .* only has the metrics \['cost'\]:"),
+        ("-2*loss - cost", r"needs the metrics \['loss'\], but the history .*attach_trial"),
+        ("-loss, score", r"needs the metrics \['loss', 'score'\]"),
     ],
 )
 def test_nothing_known_of_the_objective_is_refused(make_client, objective, message):

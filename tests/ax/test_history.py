@@ -94,9 +94,12 @@ def test_tensors_are_columns_by_position():
         (lambda: read(pd.concat([TABLE, TABLE[["n"]]], axis=1), "task"), "several columns 'n'"),
         (lambda: read_tensors({"loss": {"a": (X, Y, -Y)}}), "a value that is not positive"),
         (lambda: read_tensors({"loss": {"a": (Y,) * 4}}), "'loss of a' is a tuple"),
-        (lambda: read_tensors({"loss": {"a": (X, Y[:, 0])}}), "must be n x 1"),
+        (lambda: read_tensors({"loss": {"a": (X, Y[:, 0])}}), "give a 2 x 1 tensor"),
         (lambda: read_tensors({"loss": {"a": (X, Y / 0)}}), "'loss of a'.* infinite"),
-        (lambda: read_tensors({"loss": {"a": (X, Y), "b": (Y, Y)}}), "must share one input space"),
+        (
+            lambda: read_tensors({"loss": {"a": (X, Y), "b": (Y, Y)}}),
+            "give all tasks the same inputs",
+        ),
     ],
 )
 def test_what_cannot_be_read_is_refused(make, message):

@@ -44,7 +44,7 @@ def test_what_ax_maps_is_kept(make_client, complete, old, baseline):
     ("space", "message"),
     [
         ([C], r"no values of parameter 'gamma': give .* by missing=\{'gamma': ...\}"),
-        ([C, GAMMA, SHRINK], r"parameters \['shrink'\], and the new experiment lacks them"),
+        ([C, GAMMA, SHRINK], r"parameters \['shrink'\], which the new experiment lacks"),
     ],
     ids=["less", "more"],
 )
@@ -64,7 +64,7 @@ def test_parameters_and_metrics_of_experiments_are_renamed():
     assert set(columns) == {TASK, "C", "gamma", "loss", "loss_sem"}
     assert all(len(column) == 18 and None not in column for column in columns.values())
     assert TransferHistory.from_experiments(old, rename=rename).varied == ["C", "gamma"]
-    with pytest.raises(UserInputError, match="rename= has 'rate', which no old experiment has"):
+    with pytest.raises(UserInputError, match="rename= names 'rate', which no old experiment has"):
         TransferHistory.from_experiments(old, rename={"rate": "C"})
     with pytest.raises(UserInputError, match="rename= gives two columns the name 'C'"):
         TransferHistory.from_experiments(old[1:], rename={"gamma": "C"})
@@ -139,7 +139,7 @@ def test_optuna_studies_are_a_history(make_client, complete, tmp_path, direction
     ((_, config),) = renamed.get_next_trials(1).items()
     assert plain_loss({"C": config["cost"], "gamma": config["gamma"]}, 0.1) < 20
     two = make_client(objective="-loss, -cost", history=[study])
-    with pytest.raises(UserInputError, match="have 1 objectives, and the experiment has 2: leave"):
+    with pytest.raises(UserInputError, match="have 1 objectives, but the experiment has 2: leave"):
         two.get_next_trials(1)
     with pytest.raises(ValueError, match="The storage has no study 'sunday': choose from"):
         make_client(history=(url, ["sunday"]))

@@ -10,7 +10,7 @@ from botorch_transfer.ax import transfer_report
 
 def test_reports_on_the_model_of_the_last_trial(make_client, complete, runs):
     client = make_client(history=runs)
-    with pytest.raises(UserInputError, match=r"call get_next_trials\(\) first"):
+    with pytest.raises(UserInputError, match=r"call get_next_trials\(\) before"):
         transfer_report(client)
     complete(client)
     complete(client)
@@ -20,7 +20,7 @@ def test_reports_on_the_model_of_the_last_trial(make_client, complete, runs):
     # The second trial's model knew one point.
     assert report.loc["all sources", "verdict"] == "used, not yet tested"
     assert report["prediction"][:-1].sum() == pytest.approx(report["prediction"].iloc[-1])
-    message = r"metric is 'cost', and transfer models exist for \['loss'\]"
+    message = r"metric is 'cost', but transfer models exist for \['loss'\]"
     with pytest.raises(UserInputError, match=message):
         transfer_report(client, "cost")
 

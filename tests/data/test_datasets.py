@@ -73,17 +73,17 @@ def test_names_differ_and_survive_validation(outcomes):
 
 X, Y = tensors()
 BAD_TASKS = {
-    "empty": ((X[:0], Y[:0]), "'bad' is empty: leave it out"),
+    "empty": ((X[:0], Y[:0]), "'bad' has no points: leave out"),
     "nan in X": ((X.where(X[2, 0] != X, torch.nan), Y), "'bad': X has a NaN or .* in row 2"),
     "inf in Y": ((X, Y.where(Y[1] != Y, torch.inf)), "'bad': Y has a NaN or .* in row 1: drop"),
     "nan in Yvar": ((X, Y, Y * torch.nan), "'bad': Yvar has a NaN or infinite value in row 0"),
-    "Y is n": ((X, Y[:, 0]), r"'bad': Y has the shape \(4,\) for 4 points: it must be n x 1"),
-    "Y is n x 2": ((X, X), r"'bad': Y has the shape \(4, 2\)"),
-    "Y is too short": ((X, Y[:3]), r"'bad': Y has the shape \(3, 1\) for 4 points"),
-    "Yvar is n": ((X, Y, Y[:, 0]), r"'bad': Yvar has the shape \(4,\)"),
-    "X is n": ((X[:, 0], Y), r"'bad': X has the shape \(4,\): it must be n x d"),
-    "X is b x n x d": ((X[None], Y[None]), r"'bad': X has the shape \(1, 4, 2\)"),
-    "no inputs": ((X[:, :0], Y), r"'bad': X has the shape \(4, 0\)"),
+    "Y is n": ((X, Y[:, 0]), r"Y of task 'bad' .* \(4,\), .* 4 points: give a 4 x 1"),
+    "Y is n x 2": ((X, X), r"Y of task 'bad' has the shape \(4, 2\)"),
+    "Y is too short": ((X, Y[:3]), r"'bad' has the shape \(3, 1\), .* 4 points"),
+    "Yvar is n": ((X, Y, Y[:, 0]), r"Yvar of task 'bad' has the shape \(4,\)"),
+    "X is n": ((X[:, 0], Y), r"'bad' has shape \(4,\), but must be n x d"),
+    "X is b x n x d": ((X[None], Y[None]), r"'bad' has shape \(1, 4, 2\)"),
+    "no inputs": ((X[:, :0], Y), r"'bad' has shape \(4, 0\)"),
     "zero Yvar": ((X, Y, Y * 0), "'bad': Yvar has a value that is not positive"),
     "negative Yvar": ((X, Y, -Y), "'bad': Yvar has a value that is not positive: replace it"),
     "integer X": ((X.long(), Y), r"'bad': X has the type torch.int64: convert it by .double"),
@@ -94,7 +94,7 @@ BAD_TASKS = {
     "nothing": (None, r"pass a SupervisedDataset, \(X, Y\)"),
     "astronomic": ((X, 1e200 * Y), r"Y has a value beyond 1e\+100, .*another unit"),
     "a table": (pd.DataFrame(), "'bad' is a DataFrame: pass a SupervisedDataset"),
-    "other d": (tensors(d=3), "'bad' has 3 inputs, but task 'good' has 2: all tasks must share"),
+    "other d": (tensors(d=3), "'bad' has 3 inputs, but task 'good' has 2: give all tasks"),
     "other dtype": (tensors(dtype=torch.float32), "'bad': X is torch.float32 on cpu, but X"),
     "mixed dtype": ((X, Y.float()), "'bad': Y is torch.float32 on cpu, but .* convert one"),
 }
@@ -111,7 +111,7 @@ def test_unvalidated_datasets_are_validated():
     broken = SupervisedDataset(
         X, Y[:2], feature_names=["a", "b"], outcome_names=["y"], validate_init=False
     )
-    with pytest.raises(InputDataError, match=r"'y': Y has the shape \(2, 1\) for 4 points"):
+    with pytest.raises(InputDataError, match=r"Y of task 'y' has the shape \(2, 1\)"):
         as_datasets([broken])
 
 

@@ -8,7 +8,6 @@ import torch
 from botorch.exceptions.errors import InputDataError
 
 from botorch_transfer.data import as_datasets, from_dataframe, task_names
-from botorch_transfer.data.columns import likely_column
 from botorch_transfer.outcome_transforms import robust_limit
 from botorch_transfer.pretraining import SourceGPs
 from botorch_transfer.search_space import (
@@ -17,6 +16,7 @@ from botorch_transfer.search_space import (
     IntegerParameter,
     SearchSpace,
 )
+from botorch_transfer.search_space.names import likely_column
 
 SPACE = SearchSpace(
     [
@@ -72,7 +72,7 @@ def test_failed_runs_are_dropped_and_counted(caplog):
     assert datasets["a"].Y.tolist() == [[0.4]]
     assert caplog.messages == [
         "3 of 5 runs have no finite outcome 'accuracy': left out",
-        "All values of 'accuracy' are equal in each old task: nothing to learn",
+        "All values of 'accuracy' are equal in each old task, so old runs do not help",
     ]
 
 
@@ -90,21 +90,22 @@ def test_rows_that_occur_twice_are_warned_of_but_not_replicates(caplog):
 def test_task_names_that_differ_only_in_case_or_blanks_are_warned_of(caplog):
     read(table(dataset=["P 1", "P2", "p1", "P3", "P 1"]))
     (told,) = caplog.messages
-    assert "Task names differ only in case or blanks ('P 1' and 'p1'): write one name" in told
+    assert "Task names differ only in case or blanks ('P 1' and 'p1'): use one name" in told
 
 
 def test_summary_rows_are_warned_of(caplog):
-    read(table(dataset=["a", "Average", "Average", "mean dose", "a"]))
+    read(table(dataset=["a", "Average", "Average", "Average", "mean dose"]))
     assert not caplog.messages
-    read(table(dataset=["a", "a", "a", "a", "Average"]))
-    told = "Task 'Average' has one run, in row 4: if it is a summary of other rows, drop the row"
-    assert caplog.messages == [told]
+    for names in (["a", "a", "a", "a", "Mean:"], ["a", "a", "b", "Mean:", "Mean:"]):
+        read(table(dataset=names))
+    told = "Task 'Mean:' in row {} has the name of a summary: drop rows that sum up other rows"
+    assert caplog.messages == [told.format(4), told.format(3)]
 
 
 def test_columns_with_two_levels_are_refused():
     frame = table()
     frame.columns = pd.MultiIndex.from_product([["runs"], frame.columns])
-    with pytest.raises(InputDataError, match="The column names have 2 levels: flatten them"):
+    with pytest.raises(InputDataError, match="The column names have 2 levels: flatten the names"):
         read(frame)
 
 
@@ -150,13 +151,13 @@ def test_logarithms_have_relative_standard_errors(failed, kept):
 
 @pytest.mark.parametrize("cell", ["1,234", "12 or 13"])
 def test_what_only_begins_like_a_number_is_no_failed_run(cell):
-    told = f"'accuracy' has '{cell}' in row 2, which has digits and is no number: correct it"
+    told = f"'accuracy' has '{cell}' in row 2, which has digits but is not a number: write"
     with pytest.raises(InputDataError, match=told):
         read(table(accuracy=["0.1", "0.2", cell, "0.4", "crashed"]))
 
 
 def test_what_has_no_logarithm_is_named():
-    with pytest.raises(InputDataError, match=r"'accuracy' has 0\.0 in row 1, .* no logarithm"):
+    with pytest.raises(InputDataError, match=r"'accuracy' has 0\.0 in row 1, but log= needs"):
         read(table(accuracy=[0.1, 0.0, 0.3, 0.4, 0.5]), log=True)
 
 
@@ -182,7 +183,9 @@ def test_only_failed_and_empty_outcomes_get_the_worst_one(failed, left, caplog):
         "Cells without a number count as a missing outcome of a run that has ended: 1 in "
         "'accuracy', as '?' in row 5 of task 'b'"
     ]
-    failures = "Words count as failures: 1 in 'accuracy', as 'crashed' in row 2 of task 'b'"
+    failures = (
+        "Cells with a word count as failed runs: 1 in 'accuracy', as 'crashed' in row 2 of task 'b'"
+    )
     assert failures in caplog.messages
     assert caplog.messages[-1].startswith("3 of 6 runs have no finite outcome 'accuracy'")
 
@@ -207,7 +210,7 @@ def test_empty_and_zero_standard_errors_are_the_pooled_one(error, caplog):
 @pytest.mark.parametrize("error", [-0.1, 1e-200, 1e200])
 def test_impossible_standard_errors_are_refused(error):
     frame = table(sem=[0.1, 0.1, error, 0.1, 0.1])
-    told = f"The column 'sem' has {error} in row 2, which is no standard error"
+    told = f"The column 'sem' has {error} in row 2, which is not a standard error"
     with pytest.raises(InputDataError, match=re.escape(told)):
         read(frame, noise="sem")
 
@@ -260,14 +263,14 @@ def test_values_outside_of_the_space_are_kept_where_they_are(caplog):
 
 
 def test_a_limit_without_a_logarithm_is_refused():
-    with pytest.raises(ValueError, match="limit is 0, which has no logarithm: leave log= out"):
+    with pytest.raises(ValueError, match="limit is 0, but log= needs a positive limit"):
         read(table(), log=True, limit=0)
 
 
 def test_values_without_a_place_are_left_out_and_counted(caplog):
     data = read(table(C=[1.0, 10.0, 100.0, -1.0, 10.0]))
     assert [len(task.X) for task in data.values()] == [3, 1]
-    told = "1 runs are left out, because a value has no place in the search space: 'C' is -1.0 "
+    told = "1 runs are left out, because each has a value that the search space lacks: 'C' is -1.0 "
     assert caplog.messages == [told + "(1) (task 'a' (1), from row 3 on)"]
 
 
@@ -292,7 +295,7 @@ def test_a_renamed_column_is_found():
         ({"rename": ["C"]}, TypeError, "rename is .*: give a dict"),
         ({"space": {"C": (0, 1)}}, ValueError, "'C' has the type None: use one of float, int"),
         ({"space": "space.json"}, TypeError, "not 'space.json': .*SearchSpace.from_json"),
-        ({"frame": {"C": [1.0]}}, InputDataError, "is a dict: make a pandas"),
+        ({"frame": {"C": [1.0]}}, InputDataError, "is a dict: give a pandas"),
     ],
 )
 def test_impossible_arguments_are_refused(arguments, error, message):
@@ -379,14 +382,14 @@ def test_a_task_that_does_not_record_what_others_do():
 
 def test_values_outside_of_a_changed_space(caplog):
     frame = old_runs(wd=[1.0] * 12 + [1e-3] * 12, kind=["b", "b", *["a"] * 22])
-    space = SearchSpace([*LINE.parameters, CategoricalParameter("kind", ("a", "c"))])
+    space = SearchSpace([*LINE.parameters, CategoricalParameter("kind", ("a", "B"))])
     with caplog.at_level(logging.INFO, logger="botorch_transfer"):
         data = read(frame, space, changed=True)
     assert caplog.messages == [
-        "Maybe another unit: 'wd' of task 'a' and 1 more lies outside of its range, but fits if "
-        "divided by 100",
-        "2 runs are left out, because a value has no place in the search space: 'kind' is 'b' (2) "
-        "(task 'a' (1), 'b' (1), from row 0 on)",
+        "Maybe another unit: 'wd' of task 'a' and 1 more lies outside of the parameter's range, "
+        "but fits if divided by 100",
+        "2 runs are left out, because each has a value that the search space lacks: 'kind' is 'b' "
+        "(2) (a similar value is 'B') (task 'a' (1), 'b' (1), from row 0 on)",
         "10 runs lie outside of the search space, and their values are kept: check the ranges "
         "(task 'a' (5), 'b' (5), from row 2 on)",
     ]
@@ -403,7 +406,9 @@ def test_old_runs_that_lack_a_number_are_left_out(caplog):
     data = read(frame, LINE, changed=True)
     assert [len(task.X) for task in data.values()] == [10, 11]
     assert all(task.X.isfinite().all() for task in data.values())
-    assert "3 runs are left out, because a value has no place in the search space" in caplog.text
+    assert (
+        "3 runs are left out, because each has a value that the search space lacks" in caplog.text
+    )
     told = "'x' is empty (2); 'wd' is empty (2) (task 'a' (2), 'b' (1), from row 2 on)"
     assert told in caplog.text
     caplog.clear()
@@ -432,7 +437,7 @@ def test_renamed_columns():
     ("rename", "message"),
     [
         ({"weight_decai": "wd"}, r"a similar column is 'weight_decay'\): correct the"),
-        ({"weight_decay": "x"}, "gives two columns the name 'x': drop one of them"),
+        ({"weight_decay": "x"}, "gives two columns the name 'x': drop one column"),
         ({"weight_decay": "wd", "accuracy": "wd"}, "two columns the name 'wd': drop"),
     ],
 )
@@ -478,8 +483,8 @@ def test_empty_cells_of_choices_are_counted(caplog):
     letters = SearchSpace([CategoricalParameter("kind", ["x", "y"])])
     source = from_dataframe(few, letters, "loss", "task", "min")
     assert len(source["a"].X) == 2
-    told = "1 runs are left out, because a value has no place in the search space: 'kind' is empty "
-    assert caplog.messages == [told + "(1) (task 'a' (1), from row 2 on)"]
+    told = "1 runs are left out, because each has a value that the search space lacks: 'kind' "
+    assert caplog.messages == [told + "is empty (1) (task 'a' (1), from row 2 on)"]
     space = SearchSpace([CategoricalParameter("kind", ("x", "y", "none"))])
     source = from_dataframe(runs, space, "loss", "task", "min")
     assert source["b"].X.tolist() == [[0, 0, 1]] * 3
@@ -523,9 +528,9 @@ def diverged(bad=-54_321.0, sign=1.0, **columns):
 def test_very_bad_outcomes_are_limited_or_warned_of(goal, caplog):
     frame = diverged(sign=1.0 if goal == "max" else -1.0)
     data = {}
-    told = "1 outcomes 'accuracy' are far worse than the task's median"
+    told = "1 values of 'accuracy' are far worse than the task's median"
     for robust, level, line in (
-        (True, "INFO", f"{told}, and are clipped at a lower limit (task 'b' (1))"),
+        (True, "INFO", f"{told}, and are clipped (task 'b' (1))"),
         (False, "WARNING", f"{told}: consider robust=True (task 'b' (1))"),
         (None, None, None),
     ):
@@ -640,7 +645,7 @@ def test_names_of_columns_are_compared_as_text():
     assert data["a"].X.flatten().tolist() == [0.0, 0.5]
     listed = from_dataframe(frame, [FloatParameter("1", 1.0, 3.0)], outcome="2", task="0")
     assert listed["a"].X.equal(data["a"].X)
-    with pytest.raises(ValueError, match="has a name that is no text: write '1'"):
+    with pytest.raises(ValueError, match="has a name that is not text: write '1'"):
         FloatParameter(1, 1.0, 3.0)
 
 
@@ -662,7 +667,7 @@ def test_codes_of_missing_parameters_are_left_out(caplog):
     frame.loc[frame.index[1], "C"] = -999.0
     assert sum(len(data.X) for data in read(frame).values()) == len(frame) - 1
     assert "1 runs are left out, because" in caplog.text
-    assert "no place in the search space: 'C' is -999.0" in caplog.text
+    assert "a value that the search space lacks: 'C' is -999.0" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -670,7 +675,7 @@ def test_codes_of_missing_parameters_are_left_out(caplog):
     [
         ("50", "5%", "may be relative: write the standard error in the outcome's unit"),
         ("50", "5 pct", "may be relative: write the standard error in the outcome's unit"),
-        ("50 mg", "5%", "unit 'mg' in the outcomes, but '%' in the standard errors: convert one"),
+        ("50 mg", "5%", "unit 'mg' in the outcomes, but '%' in the standard errors: convert all"),
         ("50 mg", "0.1 g", "has the unit 'mg' in the outcomes, but 'g' in the standard errors"),
     ],
 )

@@ -102,12 +102,16 @@ def test_history_encodes_into_the_unit_cube(space):
 
 
 def test_unknown_space_is_refused():
-    with pytest.raises(ValueError, match="no space 'svn': choose one of svm, gbm, mlp, forest"):
+    with pytest.raises(
+        ValueError, match="no search space 'svn': choose one of svm, gbm, mlp, forest"
+    ):
         load_tuning_history("svn")
-    with pytest.raises(ValueError, match="no space 'svn': choose one of svm, gbm, mlp, forest"):
+    with pytest.raises(
+        ValueError, match="no search space 'svn': choose one of svm, gbm, mlp, forest"
+    ):
         tuning_search_space("svn")
 
 
 def test_curves_of_another_space_are_refused():
-    with pytest.raises(ValueError, match="no curves of the space 'svm': choose 'mlp' or 'gbm'"):
+    with pytest.raises(ValueError, match="no learning curves of 'svm': choose 'mlp' or 'gbm'"):
         load_learning_curves("svm")

@@ -94,7 +94,7 @@ def test_the_unit_cube_is_not_saturated():
 
 @pytest.mark.parametrize("hidden", [(), (3, 0)])
 def test_no_units_are_refused(hidden):
-    with pytest.raises(ValueError, match="give one or more widths, each at least 1"):
+    with pytest.raises(ValueError, match="give one or more widths of at least 1"):
         FeatureNetwork(2, hidden=hidden)
 
 

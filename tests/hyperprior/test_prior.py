@@ -97,7 +97,7 @@ def test_a_shared_transform_is_inherited():
 
 
 def test_what_is_no_domain_is_refused():
-    with pytest.raises(InputDataError, match="one or more domains"):
+    with pytest.raises(InputDataError, match="one or more Domain objects"):
         Hyperprior.fit([])
     with pytest.raises(InputDataError, match="put a single domain into a list"):
         Hyperprior.fit(draw_domain([0.3]))

@@ -89,5 +89,5 @@ def test_parameters_of_somebodys_own_are_refused():
         name, size, active_if = "alloy", None, None
         encode = decode = None
 
-    with pytest.raises(TypeError, match=r"'alloy' is a Alloy.*leave it out"):
+    with pytest.raises(TypeError, match=r"'alloy' is a Alloy.*leave the parameter out"):
         distribution_of(Alloy())

@@ -144,7 +144,7 @@ def test_studies_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match="no parameter is in all complete trials"):
         history_from_optuna(empty._storage, [empty.study_name])
     clash = old_study(lambda trial: trial.suggest_float("value", 0, 1), "clash")
-    with pytest.raises(ValueError, match="'clash' has a parameter 'value'"):
+    with pytest.raises(ValueError, match="'value' of study 'clash' has the name"):
         history_of([clash])
 
 
@@ -189,12 +189,12 @@ def test_parameters_are_renamed(caplog: pytest.LogCaptureFixture):
     assert history.space.parameters == (FloatParameter("lr", 0.0, 2.0),)
     assert history.runs["lr"].notna().all()
     assert not caplog.messages
-    with pytest.raises(ValueError, match="rename= has the parameter 'rate', which no old study"):
+    with pytest.raises(ValueError, match="rename= names 'rate', which is in no old study"):
         history_of([old], rename={"rate": "lr"})
     with pytest.raises(ValueError, match=r"rename= gives 'x' the name \['a'\]: give one name"):
         history_of([old], rename={"x": ["a"]})  # type: ignore[dict-item]
     both = old_study(lambda t: t.suggest_float("a", 0, 1) + t.suggest_float("b", 0, 1), "both")
-    with pytest.raises(ValueError, match="'both' has a parameter 'b', and another column has"):
+    with pytest.raises(ValueError, match="'b' of study 'both' has the name of another column"):
         history_of([both], rename={"a": "b"})
     with pytest.raises(ValueError, match="rename= only applies to studies and tables"):
         read_studies(history, {"lr": "rate"})
@@ -236,7 +236,7 @@ def test_ax_experiments_are_read_as_studies():
     assert trial.suggest_categorical("kind", ["p", "q"]) == "p"
     empty = api.Client()
     empty.configure_experiment([lr, kind], name="tuesday")
-    with pytest.raises(ValueError, match="experiment 'tuesday' has no objective: leave it out"):
+    with pytest.raises(ValueError, match="Experiment 'tuesday' has no objective: omit"):
         read_studies([client, empty])
 
 

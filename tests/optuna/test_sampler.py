@@ -541,7 +541,7 @@ def test_hyperband_with_attributes_of_artifacts_and_the_dashboard():
 )
 def test_a_wrong_history_is_refused_in_one_sentence(history: Any):
     message = f"history is a {type(history).__name__}: give a list of studies or Ax experiments, a "
-    with pytest.raises(TypeError, match=message + r"storage and names as \(url, names\)"):
+    with pytest.raises(TypeError, match=message + r"pair \(storage, study names\)"):
         TransferSampler(history, space=UNIT)
 
 
@@ -576,13 +576,13 @@ def test_a_space_of_other_names_than_the_trials_is_warned_of_once(caplog: pytest
 
 
 def test_wrong_tables_are_refused():
-    with pytest.raises(ValueError, match="A table or a prior needs a search space: give it by"):
+    with pytest.raises(ValueError, match="If history= is a table or a prior, space= is"):
         TransferSampler(table())
     study = optuna.create_study(sampler=sampler(history=table().rename(columns={"value": "loss"})))
     with pytest.raises(InputDataError, match="no column 'value': name an existing column by"):
         study.ask(UNIT)
     study = optuna.create_study(sampler=sampler(outcome=["value", "time"]))
-    with pytest.raises(ValueError, match="outcome= names 2 columns, and the study has 1"):
+    with pytest.raises(ValueError, match="outcome= names 2 columns, but the study has 1"):
         study.ask(UNIT)
 
 
@@ -672,7 +672,7 @@ def test_values_that_do_not_fit_are_left_out_with_one_warning(caplog: pytest.Log
     new = lambda t: t.suggest_float("x", 0.5, 3, log=True) + t.suggest_float("y", 0, 1)  # noqa: E731
     study.optimize(new, n_trials=4)
     (line,) = [m for m in caplog.messages if "'x'" in m]
-    assert "old values of 'x', such as 0, cannot be converted to its new distribution" in line
+    assert "old values of 'x', such as 0, do not fit the parameter's new distribution" in line
 
 
 @pytest.mark.parametrize("rename", [None, {"learning_rate": "lr"}])
@@ -691,7 +691,7 @@ def test_nothing_of_the_history_fits(caplog: pytest.LogCaptureFixture):
     study = optuna.create_study(sampler=TransferSampler([old], seed=0))
     study.optimize(objective, n_trials=5)
     assert states(study) == [TrialState.COMPLETE] * 5
-    told = "Left out all old runs: they have none of the study's parameters"
+    told = "Left out all old runs, which have none of the study's parameters"
     assert caplog.messages.count(told) == 1
 
 
@@ -786,12 +786,14 @@ def test_a_value_of_no_parameter_is_named(caplog):
     trial = study.ask(space)
     assert not caplog.messages
     study.tell(trial, 1.0)
-    told = "missing= has the parameter 'momentm', which no trial has"
+    told = "missing= names the parameter 'momentm', which no trial has"
     assert caplog.messages == [told]
     study.tell(study.ask(), 1.0)
     assert caplog.messages.count(told) == 1
     for history in (old, table()):
-        with pytest.raises(ValueError, match="names 'momentm', which is no parameter: use one of"):
+        with pytest.raises(
+            ValueError, match="names 'momentm', which is not a parameter: use one of"
+        ):
             TransferSampler(history, missing={"momentm": 0.9}, space=space)
 
 

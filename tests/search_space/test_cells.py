@@ -18,6 +18,7 @@ from botorch_transfer.search_space.cells import (
     read_table,
     with_numbers,
 )
+from botorch_transfer.suggestion.command import _history
 
 
 def test_numbers_with_a_unit(caplog):
@@ -51,10 +52,10 @@ def test_usual_units_are_converted_to_the_first_one(caplog):
 def test_several_units_are_refused(caplog):
     runs = pd.DataFrame({"load": ["10 mol%", "2 eq"]}, index=[2, 3])
     told = "The column 'load' has numbers in several units ('mol%' in row 2, 'eq' in row 3): "
-    with pytest.raises(InputDataError, match=re.escape(told + "convert them to one unit.")):
+    with pytest.raises(InputDataError, match=re.escape(told + "convert the numbers to one unit.")):
         with_numbers(runs, ["load"])
     assert with_numbers(runs, ["load"], whole=True).equals(runs)
-    assert caplog.messages == [told + "convert them to one unit, or the column stays text"]
+    assert caplog.messages == [told + "convert the numbers to one unit, or the column stays text"]
     words = pd.DataFrame({"base": ["DBU", "MTBD"], "well": ["A1", "B2"], "size": ["3x2", "1"]})
     assert with_numbers(words, words.columns, whole=True).equals(words)
     labels = pd.DataFrame({"compound": ["1a", "1b", "1c", "1d"]})
@@ -136,15 +137,16 @@ def test_choices_that_look_like_numbers_stay(tmp_path):
     path.write_text("k,x\nNA,1\nNone,2\n")
     assert read_table(path)["k"].tolist() == ["NA", "None"]
     path.write_text("x,x\n1,2\n")
-    with pytest.raises(ValueError, match="has two columns 'x': rename one of them"):
+    with pytest.raises(ValueError, match="has two columns 'x': rename one column"):
         read_table(path)
 
 
-def test_json_files_are_refused(tmp_path):
+def test_json_files_and_web_pages_are_refused(tmp_path):
     frame, path = pd.DataFrame({"x": [1, 2]}), tmp_path / "old.csv"
-    for options in ({}, {"orient": "records"}, {"orient": "records", "lines": True}):
-        frame.to_json(path, **options)
-        with pytest.raises(ValueError, match=r"old.csv is a JSON file, not a table: save it as"):
+    options = ({}, {"orient": "records"}, {"orient": "records", "lines": True})
+    for text in (*(frame.to_json(**each) for each in options), "<!DOCTYPE html>\n<td>1,2</td>\n"):
+        path.write_text(text)
+        with pytest.raises(ValueError, match=r"old.csv is a JSON file or web page, not a table"):
             read_table(path)
     path.write_text("[Cu] (mM),y\n1,2\n")
     assert read_table(path)["[Cu] (mM)"].tolist() == [1]
@@ -156,12 +158,14 @@ def test_missing_columns_of_a_workbook_name_its_sheets(tmp_path):
     with pd.ExcelWriter(path) as book:
         pd.DataFrame({"Author": ["A"], "Date": ["may"]}).to_excel(book, sheet_name="Info")
         runs.to_excel(book, sheet_name="Runs")
+    runs[["y"]].to_csv(csv := tmp_path / "old.csv")
     frame, space = read_table(path), SearchSpace([FloatParameter("x", 0.0, 5.0)])
-    sheets = r"the first sheet of .*old.xlsx, 'Info'. Other sheets are 'Runs': move the sheet"
+    sheets = r"table of .*old.xlsx is its first sheet, 'Info'. Other sheets are 'Runs': move the"
     for read in (
         lambda: botorch_transfer.from_dataframe(frame, space, "y", "day", goal="max"),
         lambda: guess_space(frame, outcome="y"),
         lambda: space.encode(frame),
+        lambda: space.encode(_history([csv, path], ())),
     ):
         with pytest.raises(InputDataError, match=sheets):
             read()
@@ -190,9 +194,9 @@ def test_excel_files(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("path", "kind", "message"),
     [
-        (None, TypeError, "The file is a NoneType: give the name"),
-        (pd.DataFrame(), TypeError, "The file is a DataFrame: give the name"),
-        ("bytes.csv", ValueError, "bytes.csv is no text file"),
+        (None, TypeError, "The file name is a NoneType: give a text"),
+        (pd.DataFrame(), TypeError, "The file name is a DataFrame: give a text"),
+        ("bytes.csv", ValueError, "bytes.csv is not a text file"),
     ],
 )
 def test_what_is_no_file_of_text_is_one_sentence(path, kind, message, tmp_path, monkeypatch):
@@ -257,7 +261,7 @@ def test_dates_are_no_numbers(cell, caplog):
     with pytest.raises(InputDataError, match=r"\(it looks like a date\) in row 20, not a number"):
         SearchSpace([FloatParameter("x", 0, 9)]).encode(with_numbers(runs, ["x"]))
     guess_space(runs)
-    assert "in row 20, which is no number: correct it, or empty the cell" in caplog.text
+    assert "in row 20, which is not a number: correct the cell, or empty it" in caplog.text
     assert caplog.records[0].levelname == "WARNING"
 
 
@@ -267,7 +271,7 @@ def test_durations_are_no_numbers(caplog):
     with pytest.raises(InputDataError, match="looks like a duration: write a number, such as min"):
         space.encode(runs)
     assert guess_space(runs.assign(y=[1, 2, 4])).columns == ["y"]
-    assert "'x' holds durations: convert them to numbers, such as minutes" in caplog.text
+    assert "'x' holds durations: convert the durations to numbers, such as minutes" in caplog.text
     assert "'t' holds durations" in caplog.text
 
 
@@ -300,13 +304,13 @@ def test_titles_above_the_column_names_are_refused(tmp_path, title):
 def test_old_excel_files_are_refused(tmp_path):
     path = tmp_path / "runs.xls"
     path.write_bytes(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + b"\0" * 600)
-    with pytest.raises(ValueError, match=r"no text file: save it as .*, or save .* as .xlsx"):
+    with pytest.raises(ValueError, match=r"not a text file: save .* as text, or as .xlsx"):
         read_table(path)
 
 
 def test_words_behind_outcomes_are_no_units():
     old = pd.DataFrame({"y": ["12 failed", "5 mg"]})
     check_same_units({"history": old, "runs": pd.DataFrame({"y": ["7 mg"]})}, ["y"], True)
-    message = "'y' has the unit 'mg' in the history, but 'g' in the runs: convert one of them"
+    message = "'y' has the unit 'mg' in the history, but 'g' in the runs: convert all numbers"
     with pytest.raises(InputDataError, match=message):
         check_same_units({"history": old, "runs": pd.DataFrame({"y": ["7 g"]})}, ["y"], True)

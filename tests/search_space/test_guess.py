@@ -68,7 +68,7 @@ def test_kinds_of_columns():
 
 @pytest.mark.parametrize("table", [None, {"a": [1]}])
 def test_what_is_no_table_is_refused(table):
-    with pytest.raises(InputDataError, match="make a pandas"):
+    with pytest.raises(InputDataError, match="give a pandas"):
         guess_space(table)
 
 
@@ -89,7 +89,7 @@ def test_decimal_commas_are_read_and_lists_stay(caplog):
     assert layers.values == ("32,32", "64,64")
     assert caplog.messages == ["The column 'time' has '9,9' in row 2, which is read as 9.9."]
     layers = pd.DataFrame({"layers": ["64", "64,32", "128,64"] * 8})
-    with pytest.raises(InputDataError, match=r"'layers' is '64,32' .* is no clear number"):
+    with pytest.raises(InputDataError, match=r"'layers' is '64,32' .* is an unclear number"):
         guess_space(layers)
     levels = pd.DataFrame({"c": ["0,1", "0,25", "0,5"] * 8})
     assert guess_space(levels).parameters[0].values == (0.1, 0.25, 0.5)
@@ -133,9 +133,9 @@ def test_what_a_person_would_leave_out(caplog):
     assert space.columns == ["base", "base number", "plate temperature", "time"]
     assert caplog.messages == [
         "Read as numbers: 'time' in min",
-        "Columns that are left out: 'Base_CAS' renames the values of 'base'; 'base SMILES' renames "
-        "the values of 'base'; 'halide' has one value in each task; "
-        "'mass' has one value in each task; "
+        "Columns that are left out: 'Base_CAS' has other names for the values of 'base'; "
+        "'base SMILES' has other names for the values of 'base'; "
+        "'halide' has one value in each task; 'mass' has one value in each task; "
         "'Plate' identifies a run; 'rowID' identifies a run; 'started at' identifies a run; "
         "'day' holds dates",
     ]
@@ -179,7 +179,7 @@ def test_measures_are_no_parameters(caplog):
         runs[name] = rng.uniform(0, 1, 20)
     runs["y"] = runs["time"] ** 2
     assert guess_space(runs, outcome="y").columns == ["time", "loss rate"]
-    told = "'time' is ordered almost like 'y': leave the column out if it is a measure"
+    told = "'time' is ordered almost like 'y': leave the column out if it is an outcome"
     assert caplog.messages == [told]
 
 
@@ -212,7 +212,7 @@ def test_slips_of_a_log_are_told(caplog):
     bake, proof = space.parameters
     assert isinstance(bake, IntegerParameter)
     assert isinstance(proof, FloatParameter)
-    slip = "which is no number: correct it, or empty the cell."
+    slip = "which is not a number: correct the cell, or empty it."
     assert caplog.messages == [
         f"The column 'bake' has '40 minutes' in row 7 (and one more row), {slip}",
         f"The column 'proof' has '?' in row 9, {slip}",
@@ -225,7 +225,7 @@ def test_spellings_that_differ_in_case_or_blanks(caplog):
     runs = pd.DataFrame({"cat": ["Pd", "pd ", "Ni", " Ni ", "Pd", "Ni"], "loss": 0.1})
     space = guess_space(runs, ["loss"])
     assert space.parameters == (CategoricalParameter("cat", ("Ni", "Pd", "pd")),)
-    told = "'cat' has both 'Pd' and 'pd': if they mean the same, use one spelling"
+    told = "'cat' has both 'Pd' and 'pd': if both mean the same, use one spelling"
     assert caplog.messages == [told]
     assert space.place(runs).argmax(dim=1).tolist() == [1, 2, 0, 0, 1, 0]
     assert space.encode(runs).tolist() == space.place(runs).tolist()
@@ -256,7 +256,7 @@ def test_rows_may_share_labels(caplog):
     space = guess_space(pd.concat([frame, frame]), task="task", outcome="loss")
     assert space.columns == ["x"]
     guess_space(frame.assign(task=list("aabbcc")), outcome="loss")
-    assert "'task' counts as a parameter: if the column names tasks, name it by" in caplog.text
+    assert "'task' counts as a parameter: if the column names tasks, give task=" in caplog.text
 
 
 TEMPERATURES = np.random.default_rng(0).uniform(50, 150, 24).round(1)
@@ -270,7 +270,7 @@ def test_codes_of_missing_values_do_not_stretch_a_range(code, rows, caplog):
     (parameter,) = guess_space(pd.DataFrame({"T": cells})).parameters
     assert 50 <= parameter.lower < parameter.upper <= 150
     (message,) = caplog.messages
-    assert re.search(r"'T' has .* in row 3.*, which counts as an empty cell: empty it", message)
+    assert re.search(r"'T' has .* in row 3.*, which counts as missing: empty the", message)
 
 
 @pytest.mark.parametrize(
@@ -311,7 +311,7 @@ def test_minus_one_may_mean_no_limit(caplog):
 )
 def test_dates_as_numbers_are_no_parameters(column, caplog):
     assert guess_space(pd.DataFrame({"T": TEMPERATURES, "t0": column})).columns == ["T"]
-    told = "'t0' holds dates as numbers: divide them if they are a parameter"
+    told = "'t0' holds dates as numbers: divide the numbers if the column is a parameter"
     assert caplog.messages == [f"Columns that are left out: {told}"]
 
 
@@ -319,7 +319,7 @@ def test_dates_as_numbers_are_no_parameters(column, caplog):
 def test_unclear_numbers_are_refused(separator):
     cells = [f"1{separator}{100 + i}" for i in range(24)]
     for column in (cells, [*cells, 900]):
-        with pytest.raises(InputDataError, match="is no clear number: write a decimal point"):
+        with pytest.raises(InputDataError, match="is an unclear number: write a decimal point"):
             guess_space(pd.DataFrame({"x": column}))
 
 
@@ -335,4 +335,4 @@ def test_a_table_without_rows_and_large_numbers(caplog):
         guess_space(pd.DataFrame({"x": []}))
     runs = pd.DataFrame({"T": TEMPERATURES, "hash": [2**60 + 7 * i for i in range(24)]})
     assert guess_space(runs).columns == ["T"]
-    assert "'hash' has numbers above 2**53: divide them" in caplog.text
+    assert "'hash' has numbers above 2**53: divide the numbers" in caplog.text

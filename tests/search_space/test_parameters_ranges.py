@@ -125,7 +125,7 @@ def test_impossible_ranges_are_refused(make, message):
         (FloatParameter("p", 0.0, 1.0), ("0.5", "x"), "'p' is 'x' in row 1, not a number"),
         (FloatParameter("p", 0.0, 1.0), (0.5, None), "'p' has no value in row 1"),
         (IntegerParameter("p", 0, 9), (1, 10), r"'p' is 10 in row 1, outside of its range \[0, 9"),
-        (IntegerParameter("p", 0, 9), (2.5, 1), r"'p' is 2.5 in row 0, not an integer: round it"),
+        (IntegerParameter("p", 0, 9), (2.5, 1), r"'p' is 2.5 in row 0, not an integer: round the"),
     ],
 )
 def test_impossible_values_are_refused(parameter, values, message):

@@ -156,10 +156,14 @@ def test_priors_that_can_leave_a_task_out_are_fitted_once():
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"history": history(1)}, InputDataError, "a backtest needs two or more"),
+        ({"history": history(1)}, InputDataError, "fewer than two tasks: give two"),
         ({"history": history(2, 3)}, InputDataError, "No task has 4 different rows"),
-        ({"history": history().assign(loss=1.0)}, InputDataError, "with outcomes that differ"),
-        ({"space": None, "history": history()}, TypeError, "space is None: give a SearchSpace, as"),
+        ({"history": history().assign(loss=1.0)}, InputDataError, "and different outcomes"),
+        (
+            {"space": None, "history": history()},
+            TypeError,
+            "space is None: give a SearchSpace, such",
+        ),
         ({"history": history(), "resume": 5}, TypeError, "resume is 5: give a path"),
         ({"history": history(), "resume": "nowhere/x.csv"}, InputDataError, "name another file"),
         ({"history": history(), "models": [dict]}, ValueError, "There is no model 'dict'"),

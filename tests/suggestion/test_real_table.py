@@ -51,7 +51,7 @@ def test_a_table_of_a_laboratory(tmp_path, monkeypatch, capsys, caplog):
     assert list(space) == ["ligand", "base", "temperature", "time", "additive"]
     assert space["additive"]["choices"][-1] == "none"
     assert caplog.messages[0] == "Read as numbers: 'temperature' in °C, 'time' in min"
-    assert "'ligand CAS' renames the values of 'ligand'" in caplog.text
+    assert "'ligand CAS' has other names for the values of 'ligand'" in caplog.text
     assert "'halide mass' has one value in each task" in caplog.text
     space["temperature"] |= {"low": 40, "high": 100, "step": 0.5}
     (tmp_path / "space.json").write_text(json.dumps(space, ensure_ascii=False), encoding="utf-8")
