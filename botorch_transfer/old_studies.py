@@ -47,8 +47,8 @@ from botorch_transfer.search_space import (
     Parameter,
     SearchSpace,
 )
+from botorch_transfer.search_space.cells import likely_column
 from botorch_transfer.search_space.guess import find_condition
-from botorch_transfer.search_space.names import likely_column
 from botorch_transfer.search_space.parameters import ActiveIf
 
 logger = logging.getLogger(__name__)

@@ -12,9 +12,8 @@ from botorch.exceptions.errors import InputDataError
 from pandas import DataFrame, Series
 
 from botorch_transfer.search_space import Parameter, SearchSpace
-from botorch_transfer.search_space.cells import is_text, sheets
+from botorch_transfer.search_space.cells import hint, is_text, likely_column, sheets
 from botorch_transfer.search_space.guess import is_measure
-from botorch_transfer.search_space.names import hint, likely_column
 from botorch_transfer.search_space.space import check_table
 
 logger = logging.getLogger(__name__)

@@ -45,9 +45,14 @@ from botorch_transfer.outcome_transforms import (
     robust_limit,
 )
 from botorch_transfer.search_space import Parameter, SearchSpace
-from botorch_transfer.search_space.cells import errors_in, plain, rows_of_tasks, with_numbers
+from botorch_transfer.search_space.cells import (
+    errors_in,
+    likely_column,
+    plain,
+    rows_of_tasks,
+    with_numbers,
+)
 from botorch_transfer.search_space.guess import usual_goal
-from botorch_transfer.search_space.names import likely_column
 from botorch_transfer.search_space.space import check_arguments
 
 logger = logging.getLogger(__name__)

@@ -20,8 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pandas import NA, DataFrame, Series, to_numeric
 
-from botorch_transfer.search_space.cells import parameter_codes, refuse_cell, stripped
-from botorch_transfer.search_space.names import hint
+from botorch_transfer.search_space.cells import hint, parameter_codes, refuse_cell, stripped
 
 Array = NDArray[np.float64]
 ActiveIf = Mapping[str, Any]

@@ -24,8 +24,7 @@ from pandas import DataFrame, Series
 from pandas.api.types import is_integer_dtype
 from torch import Tensor
 
-from botorch_transfer.search_space.cells import decoded, sheets
-from botorch_transfer.search_space.names import hint
+from botorch_transfer.search_space.cells import decoded, hint, sheets
 from botorch_transfer.search_space.parameters import (
     Array,
     CategoricalParameter,

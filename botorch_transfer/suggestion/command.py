@@ -20,8 +20,14 @@ from pandas import DataFrame
 from botorch_transfer.progress import showing
 from botorch_transfer.saving import cached_in
 from botorch_transfer.search_space import SearchSpace, guess_space, read_table
-from botorch_transfer.search_space.cells import NUMBER, SHEETS, decoded, even_lines, separator
-from botorch_transfer.search_space.names import likely_column
+from botorch_transfer.search_space.cells import (
+    NUMBER,
+    SHEETS,
+    decoded,
+    even_lines,
+    likely_column,
+    separator,
+)
 from botorch_transfer.suggestion.backtest import backtest
 from botorch_transfer.suggestion.next_rows import Suggestion, predict_rows, suggest_rows
 from botorch_transfer.suggestion.reading import EncodedTables, read_study

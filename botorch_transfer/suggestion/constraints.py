@@ -26,7 +26,7 @@ from scipy.linalg import block_diag
 from torch import Tensor
 
 from botorch_transfer.search_space import SearchSpace
-from botorch_transfer.search_space.names import hint
+from botorch_transfer.search_space.cells import hint
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]

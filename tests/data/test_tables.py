@@ -16,7 +16,7 @@ from botorch_transfer.search_space import (
     IntegerParameter,
     SearchSpace,
 )
-from botorch_transfer.search_space.names import likely_column
+from botorch_transfer.search_space.cells import likely_column
 
 SPACE = SearchSpace(
     [
