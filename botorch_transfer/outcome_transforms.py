@@ -42,7 +42,8 @@ def usable_std(std: Tensor, mean: Tensor, otherwise: Tensor | float = 1.0) -> Te
 
     Args:
         std: A tensor of standard deviations.
-        mean: A tensor of the means of the same outcomes. Its dtype determines rounding errors.
+        mean: A tensor of the means of the same outcomes. The dtype of ``mean`` determines the size
+            of rounding errors.
         otherwise: The replacement.
 
     Returns:
@@ -303,7 +304,7 @@ def apply_steps(whose: str, steps: Steps, Y: Tensor, Yvar: Any = None) -> tuple[
 def resolve_transform(
     given: Any, steps: Steps | None, default: Callable[[], Any], Y: Tensor, old: Any
 ) -> OutcomeTransform | None:
-    """Chooses a model's outcome transform from its argument and its prior.
+    """Chooses a model's outcome transform from the model's argument and the model's prior.
 
     By default, target outcomes are transformed like source outcomes. The function warns if the
     target outcomes seem to have a different unit than the source outcomes.
@@ -322,7 +323,7 @@ def resolve_transform(
         The transform; ``None`` if the outcomes are not transformed.
 
     Raises:
-        InputDataError: If the transform is not finite for an outcome of the target.
+        InputDataError: If a transformed outcome of the target is not finite.
         ValueError: If the element-wise transforms differ from the prior's element-wise transforms.
     """
     own, scale = split_transform(given)
@@ -407,9 +408,9 @@ def best_gap(Y: Tensor) -> float:
         Y: A tensor of the task's outcomes, of any shape, which are maximized.
 
     Returns:
-        The distance. If most outcomes equal the best outcome, the distance to the median of the
-        worse outcomes. Zero for constant outcomes, or fewer than three outcomes. For an even number
-        of outcomes, the better one of the two middle outcomes counts as the median.
+        The distance. If most outcomes equal the best outcome, it is the distance to the median of
+        the worse outcomes. It is zero for constant outcomes, and for fewer than three outcomes. For
+        an even number of outcomes, the better one of the two middle outcomes counts as the median.
 
     Example:
         >>> best_gap(torch.tensor([1.0, 3.0, 4.0])), best_gap(torch.tensor([4.0, 4.0, 1.0]))
@@ -427,8 +428,8 @@ def robust_limit(Y: Tensor, depth: float = 0.0, limit: float | None = None) -> f
 
     The gap is the distance from the best outcome to the median. The limit is the tenth percentile
     of the outcomes, but at least three and at most twenty gaps below the median. In a task without
-    a heavy tail, few outcomes are clipped. The outcome of a diverged run is clipped to the outcomes
-    of other bad runs.
+    a heavy tail, few outcomes are clipped. If a run diverges, its outcome is clipped to about the
+    outcomes of other bad runs.
 
     Args:
         Y: A tensor of the task's outcomes, of any shape, which are maximized. With fewer than ten
@@ -481,11 +482,11 @@ def ranks(values: Tensor) -> Tensor:
 def raise_worse_half(Y: Tensor) -> Tensor:
     """Moves the worse half of a task's outcomes up to quantiles of a normal distribution.
 
-    The normal distribution has the median of the outcomes. Its standard deviation is the root mean
-    square distance of the better half from the median. An outcome below the median is moved up to
-    the quantile that corresponds to its rank. The better half does not change. This is a one-sided
-    form of half-rank warping [Song2024vizier]_. Use it while a target has too few outcomes to
-    correct a model's predictions.
+    The mean of the normal distribution is the median of the outcomes. Its standard deviation is the
+    root mean square distance of the better half from the median. An outcome below the median is
+    moved up to the quantile that corresponds to its rank. The better half does not change. This is
+    a one-sided form of half-rank warping [Song2024vizier]_. Use it while a target has too few
+    outcomes to correct a model's predictions.
 
     Args:
         Y: An ``n x 1`` tensor of the task's outcomes, which are maximized.

@@ -175,8 +175,8 @@ class Line(NamedTuple):
     Args:
         name: The name of the parameter.
         columns: The indices of the parameter's encoded columns.
-        values: A ``k x c`` tensor of values in these columns.
-        x: The ``k`` positions on the axis of the plot.
+        values: A ``k x c`` tensor: the encodings of ``k`` points in these ``c`` columns.
+        x: The positions of the ``k`` points on the axis of the plot.
         ticks: The values of a categorical parameter, as labels of the axis; ``None`` for a numeric
             parameter.
         log: Whether the axis is logarithmic.

@@ -37,7 +37,7 @@ class TaskFamily(SyntheticTestFunction):
 
     Use a family to test transfer between similar tasks. A subclass defines the intervals from which
     parameters are drawn. The optimum of a task has no formula, so the first access of
-    ``optimal_value`` or ``optimizers`` searches for it.
+    ``optimal_value`` or ``optimizers`` searches for the optimum.
 
     Args:
         noise_std: The standard deviation of the observation noise.

@@ -255,7 +255,7 @@ class AveragedGP(  # type: ignore[misc]
             cast(Any, self.likelihood).noise_covar.derive(noise)
 
     def _averaged(self, values: Sequence[Tensor]) -> Tensor:
-        """Averages one ``batch_shape x n`` tensor for each member, weighted by the shares."""
+        """Averages the members' ``batch_shape x n`` tensors, weighted by the members' shares."""
         shares = self.shares.unsqueeze(-2).unbind(dim=-1)
         return cast(Tensor, sum(p * value for p, value in zip(shares, values, strict=True)))
 

@@ -251,8 +251,8 @@ class GuardedTransferGP(AveragedGP):
         """Computes the log evidence for the transfer model against the plain GP.
 
         Returns:
-            A ``batch_shape`` tensor: positive if the data favour the transfer model, zero without
-            points.
+            A ``batch_shape`` tensor: positive if the data favour the transfer model, zero if there
+            are no target points.
         """
         training = self.training
         with torch.no_grad():

@@ -229,7 +229,9 @@ class TransferGP(AveragedGP):
         return cast(Kernel, self.plain.covar_module)
 
     def source_range(self) -> Tensor | None:
-        """Returns the range of the sources' inputs. Improvements outside this range are reduced.
+        """Returns the range of the sources' inputs.
+
+        The search reduces the expected improvement of inputs outside this range.
 
         Returns:
             A ``2 x d`` tensor of bounds, after the input transform. A bound is infinite if the

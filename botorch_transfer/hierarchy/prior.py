@@ -78,7 +78,8 @@ from botorch_transfer.progress import track
 class ConditionedHierarchy(ConditionedBatch):
     r"""Posterior of the last task of a hierarchy, given the data of all tasks: the prior of SHGP.
 
-    Each task is one *level*: the level below plus a difference. Build it by :meth:`from_data`.
+    Each task is one *level*: the level below plus a difference. Build the posterior by
+    :meth:`from_data`.
 
     Args:
         points: An ``N x d`` tensor: the inputs of all levels, stacked.
@@ -235,7 +236,7 @@ class ConditionedHierarchy(ConditionedBatch):
         """Evaluates each level's kernel between ``P x d`` inputs and data of source tasks.
 
         Returns:
-            A matrix for each level. The columns are the data of this level and of all higher
+            A matrix for each level. The columns belong to the data of this level and of all higher
             levels.
         """
         rows = enumerate(self._rows)
@@ -252,12 +253,12 @@ class ConditionedHierarchy(ConditionedBatch):
 
 @savable
 class BoostedHierarchy(ConditionedHierarchy):
-    r"""Posterior of the last task, if each task uses only the mean of the previous task.
+    r"""Posterior of the last task of a hierarchy whose tasks use only the previous task's mean.
 
     It is the prior of MHGP and BHGP. The mean needs only a Cholesky factor for each level. The
     covariance is the covariance of BHGP, which includes the uncertainty of the means. The
     covariance needs the joint Cholesky factor of all data, which is computed on first use. The
-    arguments are the arguments of :class:`ConditionedHierarchy`.
+    arguments are the same as for :class:`ConditionedHierarchy`.
 
     Example:
         >>> X = torch.rand(10, 2, dtype=torch.double)

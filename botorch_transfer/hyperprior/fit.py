@@ -178,7 +178,7 @@ _finished = Memo(size=4096)
 
 @dataclass(frozen=True)
 class DomainFitOptions(MAPOptions):
-    """Options for fitting a GP to each domain, a search space with its source tasks.
+    """Options for fitting a GP to each domain (a search space with its source tasks).
 
     Args:
         fit_points: The maximum number of points of a task. The points of a larger task are sorted
@@ -520,7 +520,8 @@ class NetworkOptions:
         bounded_head: Whether to confine shape and rate to (0.31, 1.31), as in the authors' program.
         num_steps: The number of steps of Adam, each on all lengthscales.
         learning_rate: Adam's learning rate.
-        weight_penalty: The factor of half the sum of squared weights in the objective.
+        weight_penalty: The objective includes half the sum of squared weights, multiplied by this
+            factor.
         shape_spread: The prior standard deviation of the log of each Gamma's shape parameter. The
             prior mean is the log shape of one Gamma distribution that is fitted to all
             lengthscales. ``shape_spread`` has no effect if ``bounded_head``. The paper's objective

@@ -53,6 +53,6 @@ def _forms(name: str) -> tuple[str, str | None]:
 
 
 def hint(name: Any, names: Collection[Any], what: str = "column") -> str:
-    """Returns a remark that names a similar column, for messages; "" if no column is similar."""
+    """Returns a remark for messages: the column most similar to ``name``; "" if none is similar."""
     likely = likely_column(name, names) if isinstance(name, str) else None
     return f" (a similar {what} is {likely!r})" if likely is not None else ""

@@ -180,7 +180,7 @@ def read_numbers(column: Series) -> Array:
 
 
 def relative_tolerance(column: Series) -> float:
-    """Returns the largest relative rounding error of a column: 1e-9; 1e-6 in single precision."""
+    """Returns the largest relative rounding error of a column: 1e-9 (single precision: 1e-6)."""
     return 1e-6 if str(column.dtype).lower() == "float32" else 1e-9
 
 
@@ -234,9 +234,9 @@ class _RangeParameter(Parameter):
         """Scales numbers inside and outside of the range; see ``Parameter.place``.
 
         Numbers within a rounding error of a bound are clipped. The rounding error is relative to
-        the larger bound, because -1e-17 may be a rounded 0. On a logarithmic scale, the rounding
-        error is relative to the nearer bound, because the bounds may be many orders of magnitude
-        apart. Codes of missing values, such as -999, become NaN.
+        the bound with the larger absolute value, because -1e-17 may be a rounded 0. On a
+        logarithmic scale, the rounding error is relative to the nearer bound, because the bounds
+        may be many orders of magnitude apart. Codes of missing values, such as -999, become NaN.
         """
         numbers, bounds = read_numbers(frame[self.name]), np.array([self.lower, self.upper], float)
         inside = numbers.clip(*bounds)
@@ -586,7 +586,10 @@ class OrdinalParameter(_ListedParameter):
         return self._take(ranks)
 
     def place(self, frame: DataFrame) -> Array:
-        """Encodes listed values; interpolates or extrapolates other numbers; NaN for other text."""
+        """Encodes listed values; interpolates or extrapolates other numbers.
+
+        Any other text becomes NaN.
+        """
         ranks, positions = self._ranks(frame[self.name]), self.unit_grid()[:, 0]
         other = np.full(len(ranks), np.nan)
         if self.is_numeric and self.size > 1:
@@ -719,7 +722,10 @@ class CategoricalParameter(_ListedParameter):
         return any(is_none(value) for value in self.values)
 
     def place(self, frame: DataFrame) -> Array:
-        """Encodes values, and former values that have descriptors; unknown values become NaN."""
+        """Encodes the parameter's values, and removed values that still have descriptors.
+
+        Any other value becomes NaN.
+        """
         nowhere = np.full(len(self.feature_names), np.nan)
         return self._look_up(frame[self.name], self._points, nowhere).reshape(-1, len(nowhere))
 
@@ -738,7 +744,7 @@ class CategoricalParameter(_ListedParameter):
 
     @cached_property
     def _points(self) -> dict[Any, Array]:
-        """Mapping from values to encodings, including former values that have descriptors."""
+        """Mapping from values to encodings; includes removed values that still have descriptors."""
         if self.descriptors is None:
             return dict(zip(self.values, np.eye(self.size), strict=True))
         levels, *columns = {**self.descriptors}.values()

@@ -560,7 +560,7 @@ class SearchSpace:
         return list(zip(self.parameters, map(slice, [0, *ends[:-1]], ends), strict=True))
 
     def _active(self, parameter: Parameter, unit: Array) -> NDArray[np.bool_]:
-        """Returns whether a parameter is active in each row of the encoding ``unit``.
+        """For each row of the encoding ``unit``, returns whether a parameter is active.
 
         Reads only the columns of the parameter's direct and indirect parents. All other columns of
         ``unit`` may be unset.

@@ -307,9 +307,10 @@ def leave_one_out_draws(
 ) -> Tensor:
     r"""Samples from all leave-one-out posteriors of a GP, at the GP's training points.
 
-    By Matheron's rule, a prior sample ``f`` plus ``K₋ⱼ (K₋ⱼ + σ²)⁻¹ (y - f - ε)₋ⱼ`` is a sample
-    from the posterior without point ``j``. The inverse without point ``j`` is a rank-one update of
-    the full inverse.
+    Let ``f`` be a prior sample and ``ε`` a sample of the noise. By Matheron's rule,
+    ``f + K₋ⱼ (K₋ⱼ + σ²)⁻¹ (y - f - ε)₋ⱼ`` is a sample from the posterior without point ``j``, where
+    the subscript leaves out point ``j``. The inverse without this point is a rank-one update of the
+    full inverse.
 
     Args:
         covariance: A ``batch_shape x n x n`` tensor: the prior covariance, without noise.

@@ -35,8 +35,8 @@ class SourceGPs(ConditionedPrior):
     They are fitted and evaluated as one batch. Use the prior if every source task has enough
     evaluations for a surrogate of its own, a few dozen or more. The cost grows linearly with the
     number of tasks. The hyperparameters of a task are fitted to at most ``fit_points`` points.
-    Predictions use all points: more than ``max_inducing`` points of a task are condensed to
-    inducing points.
+    Predictions use all points. If a task has more than ``max_inducing`` points, they are condensed
+    to inducing points.
 
     Build a prior by :meth:`fit` or :meth:`from_models`, not by the constructor.
 
