@@ -100,8 +100,8 @@ class TransferHistory:
     Args:
         columns: The columns of the table, by name: parameters, metrics, standard errors
             (``"<metric>_sem"``), and ``"old task"``, the name of the old task.
-        missing: Mapping from parameters to their values in runs that do not record them: the
-            parameter has no column, or the cell is empty. ``None`` for an unknown value.
+        missing: Mapping from parameters to assumed values; ``None`` for an unknown value. A run
+            gets the assumed value if the parameter has no column, or if the run's cell is empty.
         positional: Whether the columns of parameters are named by their position in the search
             space: ``"0"``, ``"1"`` and so on.
         varied: The parameters that old Ax experiments varied; empty if the runs do not come from Ax
@@ -254,8 +254,8 @@ class TransferHistory:
             without data are left out.
 
         Raises:
-            UserInputError: If two experiments have the same name. Also if no experiment has one of
-                the old names in ``rename``, or if an experiment already has one of the new names.
+            UserInputError: If two experiments have the same name. Also if an old name in ``rename``
+                occurs in no experiment, or if a new name already occurs in an experiment.
         """
         sources = [
             given if isinstance(given, AuxiliarySource) else AuxiliarySource(experiment_of(given))
@@ -402,7 +402,7 @@ class TransferHistory:
 
 
 def _renamed(source: AuxiliarySource, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Replaces the names of an old experiment's parameters, the keys, by the new names."""
+    """Renames the keys of ``parameters``, which are names of an old experiment's parameters."""
     new_names = {old: new for new, old in source.transfer_param_config.items()}
     return {new_names.get(name, name): value for name, value in parameters.items()}
 

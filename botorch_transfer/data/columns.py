@@ -97,7 +97,7 @@ def _forms(name: str) -> tuple[str, str | None]:
 
 
 def hint(name: str, columns: Collection[Any]) -> str:
-    """Returns a remark that names a similar column, for messages; "" if no column is similar."""
+    """Returns a remark for messages, which names the column most similar to ``name``, or ""."""
     likely = likely_column(name, columns)
     return f" (a similar column is {likely!r})" if likely is not None else ""
 
@@ -189,7 +189,7 @@ def check_columns(
 
 
 def _fits(column: Series, parameter: Parameter) -> bool:
-    """Returns whether a column has at least two values, which the parameter can all have."""
+    """Returns whether a column has at least two different values, all valid for the parameter."""
     values = column.dropna().drop_duplicates()
     if len(values) < 2 or parameter.is_numeric == is_text(values):
         return False

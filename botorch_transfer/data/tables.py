@@ -84,8 +84,8 @@ SLIGHTLY, SAME_PLACE = 0.1, 1e-4
 #: Maximum number of values in a log line.
 MAX_COUNTED = 4
 
-#: A log line recommends logarithms if the median loss of a task is more than this many times its
-#: best loss.
+#: A log line recommends logarithms if, in at least half of the tasks, the median loss is more than
+#: this many times the best loss.
 MANY_TIMES = 10.0
 
 
@@ -439,10 +439,11 @@ def without_repeats(
 
     Returns:
         The old runs of the remaining tasks. A task repeats another task if at least 90 % of its
-        runs are also runs of the other task, and if these runs have at least three different
-        outcomes. A task repeats the current study if at least three of its runs are runs of the
-        study, and if one of two conditions holds: the outcomes of these runs all differ, or these
-        runs are at least 90 % of the task's runs.
+        runs are also runs of the other task, and if these runs have at least five different
+        outcomes. In a task of three or four runs, all outcomes must differ. A task repeats the
+        current study if at least three of its runs are runs of the study, and if one of two
+        conditions holds: the outcomes of these runs all differ, or these runs are at least 90 % of
+        the task's runs and have at least two different outcomes.
     """
     history = _without_copies(history, space, outcomes, task)
     if runs is None:
@@ -527,7 +528,7 @@ def limit_task(
             (:func:`~botorch_transfer.outcome_transforms.raise_worse_half`).
 
     Returns:
-        The task with clipped outcomes; the same object if no outcome changes.
+        A task with clipped outcomes; the object ``task`` itself if no outcome changes.
 
     Example:
         >>> X, Y = torch.rand(4, 1), torch.tensor([[4.0], [3.0], [2.0], [-1e6]])
@@ -593,7 +594,7 @@ def has_failed(frame: DataFrame, Y: NDArray[np.float64]) -> NDArray[np.bool_]:
 def _places(runs: DataFrame, space: SearchSpace) -> list[Tensor]:
     """Encodes failed runs; leaves out each run with a value that is missing or cannot be encoded.
 
-    Returns a list of tensors of inputs, which may be empty.
+    Returns a list of tensors of encoded inputs. The list may be empty.
     """
     try:
         X = space.place(runs)
@@ -689,7 +690,7 @@ def _warn_of_rows(
 
 
 def _warn_of_units(outcome: Outcome, tasks: Mapping[str, SupervisedDataset]) -> None:
-    """Warns if outcomes are constant in each task, or if tasks mix fractions with percentages."""
+    """Warns if each task has constant outcomes, or if only some tasks have outcomes in per cent."""
     if tasks and all(len(data.Y.unique()) < 2 for data in tasks.values()):
         logger.warning(
             "All values of %r are equal in each old task, so old runs do not help", outcome.name
@@ -792,7 +793,7 @@ class Runs(NamedTuple):
         return self.X[self.succeeded]
 
     def known(self, index: int) -> Runs:
-        """Returns only the outcome with this index, and only the runs in which it is known."""
+        """Returns the runs in which the outcome ``index`` is known, without the other outcomes."""
         rows, one = self.Y[:, index].isfinite(), slice(index, index + 1)
         known = {name: getattr(self, name)[rows, one] for name in ("Y", "Yvar", "added")}
         return self._replace(X=self.X[rows], succeeded=self.succeeded[rows], **known)

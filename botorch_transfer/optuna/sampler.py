@@ -273,9 +273,9 @@ class TransferSampler(BaseSampler):
         return self._independent.sample_independent(study, trial, param_name, param_distribution)
 
     def _is_first(self, study: Study) -> bool:
-        """Returns whether there is neither a ``space=`` nor a complete trial of the study.
+        """Returns whether the parameters of the study are still unknown.
 
-        The parameters of the study are then not known yet.
+        They are unknown if the study has no complete trial, and the user gave no ``space=``.
         """
         return not self._is_settled and not _complete(study)
 

@@ -321,9 +321,9 @@ def _learned(make: Callable[..., Any], data: Mapping[str, SupervisedDataset]) ->
 
 
 def _without(prior: Any, data: Mapping[str, SupervisedDataset], left_out: str) -> Any:
-    """Returns a prior without the data of the task ``left_out``.
+    """Removes the data of the task ``left_out`` from a prior, and returns the new prior.
 
-    The prior is fitted to ``data``, or is ``data`` itself.
+    ``prior`` has been fitted to the source data ``data``, or is ``data`` itself.
     """
     if prior is data:
         return {name: task for name, task in data.items() if name != left_out}

@@ -130,7 +130,7 @@ def _suggest(options: argparse.Namespace) -> None:
 
 
 def _named(options: argparse.Namespace, names: str) -> dict[str, Any]:
-    """Returns a dictionary of some options; ``names`` is a text such as ``"task seed"``."""
+    """Returns the options with the given names, a text such as ``"task seed"``, by name."""
     return {name: getattr(options, name) for name in names.split()}
 
 
@@ -171,7 +171,7 @@ def _tables(options: argparse.Namespace) -> tuple[EncodedTables, DataFrame | Non
     """Reads and encodes the files that the options name.
 
     Returns:
-        The encoded tables, and the table of this study's runs; ``None`` if there is no such table.
+        The encoded tables. Also the table of this study's runs, or ``None`` without such a file.
     """
     if options.space is None and options.candidates is None:
         raise ValueError(
@@ -193,7 +193,7 @@ def _tables(options: argparse.Namespace) -> tuple[EncodedTables, DataFrame | Non
 def _history(paths: Sequence[Path], choices: Sequence[str]) -> DataFrame:
     """Reads files of old runs into one table.
 
-    If there are several files, the table's index has the name of each row's file.
+    If there are several files, the index of the table also has the file name of each row.
     """
     if twice := [path for path in paths if paths.count(path) > 1]:
         raise ValueError(f"{twice[0]} is named twice: name each table of old runs once.")
@@ -225,7 +225,7 @@ def _meaning(options: argparse.Namespace, space: SearchSpace | None) -> dict[str
 
 
 def _choices(space: SearchSpace | None) -> list[str]:
-    """Returns the names of categorical parameters; the text "None" may be one of their values."""
+    """Returns the categorical parameters, for which the text "None" in a cell may be a value."""
     return [] if space is None else [p.name for p in space.parameters if not p.is_numeric]
 
 

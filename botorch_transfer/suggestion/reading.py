@@ -140,9 +140,9 @@ class EncodedTables(NamedTuple):
     def ranked(self) -> EncodedTables:
         """Returns the tables to which :func:`suggest` fits models.
 
-        If :attr:`is_robust` is true, and if there is only one outcome, which has few values so far,
-        the worse half of each old task's outcomes is replaced by values that depend only on ranks.
-        In all other cases, the tables are returned unchanged.
+        The tables are returned unchanged unless :attr:`is_robust` is true, there is only one
+        outcome, and this study has few values of the outcome. Then values that depend only on
+        ranks replace the worse half of each old task's outcomes.
         """
         few = len(self.outcomes) == 1 and len(self.runs.known(0).Y) < FEW_OUTCOMES
         return self.limited(by_rank=True) if self.is_robust and few else self
@@ -152,8 +152,8 @@ class EncodedTables(NamedTuple):
 
         Encoded outcomes are to be maximized, so that bad outcomes are small. The limit of this
         study's runs depends on their outcomes, and on the typical distance between the best and the
-        worst outcome of old tasks. If a value of an outcome is clipped, predictions of this outcome
-        are clipped at the worst value after the change, unless ``by_rank`` is true.
+        worst outcome of old tasks. If values of an outcome are clipped, predictions of this outcome
+        are also clipped, at the worst clipped value, unless ``by_rank`` is true.
 
         Args:
             by_rank: Whether to replace the worse half of each old task's outcomes by rank

@@ -64,7 +64,7 @@ def maximize(
     is_logarithm: bool,
     seed: int,
 ) -> Tensor:
-    """Finds the row with the largest acquisition value, except the rows in ``taken``.
+    """Finds the row with the largest acquisition value among the rows that are not in ``taken``.
 
     Args:
         acquisition: The acquisition function of single inputs.
@@ -277,7 +277,7 @@ def _ascend(
 
 
 def _neighbours(space: SearchSpace, x: Tensor) -> Tensor:
-    """Returns copies of the encoded row ``x`` with another value of one discrete parameter.
+    """Returns copies of the encoded row ``x``, each with another value of one discrete parameter.
 
     A parameter with ordered values changes by one step. A categorical parameter takes every value.
     """
