@@ -97,7 +97,7 @@ def _forms(name: str) -> tuple[str, str | None]:
 
 
 def hint(name: str, columns: Collection[Any]) -> str:
-    """Returns a remark for messages, which names the column most similar to ``name``, or ""."""
+    """Returns a remark with the column most similar to ``name``; "" if no column is similar."""
     likely = likely_column(name, columns)
     return f" (a similar column is {likely!r})" if likely is not None else ""
 

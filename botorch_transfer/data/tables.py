@@ -56,8 +56,8 @@ logger = logging.getLogger(__name__)
 ENOUGH_SAME, MOST = 3, 0.9
 
 #: A task that repeats another task is left out only if it has at least this number of different
-#: outcomes, or if all its outcomes differ. Two tasks with few different outcomes may be equal by
-#: chance.
+#: outcomes. A task with three or four runs is left out only if all its outcomes differ. Two tasks
+#: with few different outcomes may be equal by chance.
 ENOUGH_LEVELS = 5
 
 #: Bounds of rank correlations of outcomes. A task of ``n`` runs is reversed, maybe by a wrong sign,

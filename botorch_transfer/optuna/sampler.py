@@ -214,7 +214,7 @@ class TransferSampler(BaseSampler):
                 )
 
     def _unknown(self, names: Collection[str]) -> list[str]:
-        """Returns the parameters of ``missing=`` that neither ``names`` nor old studies have."""
+        """Returns parameters in ``missing=`` that are neither in ``names`` nor in an old study."""
         old = self._history.parameters if isinstance(self._history, OptunaHistory) else ()
         return sorted(self._missing.keys() - {*names, *old})
 

@@ -400,8 +400,9 @@ def _tabulate(
 
     Args:
         outcome: The outcome.
-        curves: By task and model, an array of the best outcome after each evaluation.
-        spreads: By task, an array of the outcomes of all rows of the replay.
+        curves: A dictionary from pairs of task and model to an array of the best outcome after each
+            evaluation.
+        spreads: A dictionary from tasks to an array of the outcomes of all rows of the replay.
     """
     rows, needed = [], dict[str, int]()
     for (task, model), best in curves.items():

@@ -130,7 +130,7 @@ def _suggest(options: argparse.Namespace) -> None:
 
 
 def _named(options: argparse.Namespace, names: str) -> dict[str, Any]:
-    """Returns the options with the given names, a text such as ``"task seed"``, by name."""
+    """Returns a dictionary of the options in ``names``, a text such as ``"task seed"``."""
     return {name: getattr(options, name) for name in names.split()}
 
 
@@ -225,7 +225,7 @@ def _meaning(options: argparse.Namespace, space: SearchSpace | None) -> dict[str
 
 
 def _choices(space: SearchSpace | None) -> list[str]:
-    """Returns the categorical parameters, for which the text "None" in a cell may be a value."""
+    """Returns the names of categorical parameters, whose cells may have the value "None"."""
     return [] if space is None else [p.name for p in space.parameters if not p.is_numeric]
 
 
@@ -275,8 +275,8 @@ def _append(path: Path, like: Path | None, suggestion: Suggestion, task: str) ->
 def _pairs(texts: Sequence[str], option: str, first: str | None = None) -> dict[str, Any]:
     """Converts texts such as ``name=value`` to a dictionary from names to values.
 
-    A text without ``=`` is the value of the name ``first``. If ``first`` is ``None``, the text is a
-    name, and its value is ``None``.
+    A text without ``=`` is the value of the name ``first``. If ``first`` is ``None``, a text
+    without ``=`` is a name, and the value is ``None``.
     """
     pairs: dict[str, Any] = {}
     for text in texts:
@@ -294,7 +294,8 @@ def _pairs(texts: Sequence[str], option: str, first: str | None = None) -> dict[
 def _values(texts: Sequence[str], option: str, space: SearchSpace | None) -> dict[str, Any]:
     """Converts texts such as ``x=0.5`` to a dictionary from parameters to values.
 
-    A value becomes the listed value of the parameter with the same text, or a number if possible.
+    If a parameter lists a value with the same text, this value is used. Any other text becomes a
+    number if possible.
     """
     parameters = () if space is None else space.parameters
     listed = {(p.name, str(value)): value for p in parameters for value in getattr(p, "values", ())}

@@ -254,7 +254,7 @@ class _Reader:
                 raise SyntaxError
 
     def count(self, name: str, times: int) -> None:
-        """Raises an error if ``at_most`` lists a parameter twice, or if it can never be zero."""
+        """Raises an error if ``at_most`` lists a parameter twice, or one that is never zero."""
         parameter = self.parameter(name)
         unit = np.nan_to_num(parameter.place(DataFrame({name: [0.0]}))).clip(0.0, 1.0)
         if times > 1 or abs(parameter.decode(unit)[name].item()) > TOLERANCE:
@@ -468,7 +468,7 @@ class Repair:
         Args:
             frame: A table of ``n`` configurations.
             fixed: Mask of cells that do not change, with one column for each parameter in
-                ``self.columns``. The fixed columns of the repair do not change, either.
+                ``self.columns``. Fixed columns of the class do not change, either.
             margin: The amount by which inequalities are tightened, relative to the sizes of their
                 terms.
 

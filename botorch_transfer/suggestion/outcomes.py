@@ -53,7 +53,7 @@ MAX_TOGETHER = 256
 #: Error message if ``model=`` is not a model.
 NO_MODEL = "model is {}: give a model class or its name, such as 'TransferGP', or a callable."
 
-#: Two names of models that :func:`suggest` takes although no class of this package has the name.
+#: Names that ``model=`` takes in addition to the names of this package's model classes.
 PLAIN, SORTED = "SingleTaskGP", "sorted"
 
 
@@ -170,8 +170,8 @@ def make_acquisition(
             determine the scales of outcomes.
         seed: The seed of samples.
         has_outcomes: Whether any run has an outcome. If no run has an outcome, the expected
-            improvement is not used. It might be largest where source tasks have bad outcomes,
-            because models allow a study whose outcomes are the opposite of the source tasks'.
+            improvement is not used. The expected improvement might be largest where source tasks
+            have bad outcomes, because good settings of the source tasks may be bad in the study.
 
     Returns:
         The acquisition function of one input at a time (``q = 1``).

@@ -46,8 +46,8 @@ from botorch_transfer.suggestion.next_rows import QUANTILES, Suggestion, short, 
 from botorch_transfer.suggestion.outcomes import moments
 from botorch_transfer.suggestion.reading import EncodedTables
 
-#: Maximum number of parameters with a plot of their own, and maximum number of parameters in maps of
-#: two parameters. The page shows the most important parameters.
+#: Maximum number of parameters that get their own plot, and maximum number of parameters in maps
+#: of two parameters. The page shows the most important parameters.
 MAX_SLICES, MAX_MAPPED = 12, 5
 
 #: Number of points along each axis in a plot of one parameter, and in a map of two parameters.
@@ -459,8 +459,8 @@ def parameter_importance(model: Model, space: SearchSpace, seed: int = 0) -> Dat
     def indices(values: Tensor) -> NDArray[Any]:
         """Computes total Sobol indices, averaged over functions.
 
-        ``values`` is an ``s x (p + 2) n`` tensor of ``s`` functions at the points ``X``, for ``p``
-        parameters.
+        ``values`` is an ``s x (p + 2) n`` tensor: the values of ``s`` functions at the points
+        ``X``. There are ``p`` parameters, and ``n`` is :data:`NUM_POINTS`.
         """
         f = values.double().unflatten(-1, (-1, NUM_POINTS))
         variance = f[:, :2].flatten(start_dim=1).var(dim=-1, correction=0)

@@ -140,9 +140,9 @@ class EncodedTables(NamedTuple):
     def ranked(self) -> EncodedTables:
         """Returns the tables to which :func:`suggest` fits models.
 
-        The tables are returned unchanged unless :attr:`is_robust` is true, there is only one
-        outcome, and this study has few values of the outcome. Then values that depend only on
-        ranks replace the worse half of each old task's outcomes.
+        The outcomes of old tasks change under three conditions: :attr:`is_robust` is true, there is
+        only one outcome, and this study has few values of the outcome. The worse half of each old
+        task's outcomes is then replaced by values that depend only on ranks.
         """
         few = len(self.outcomes) == 1 and len(self.runs.known(0).Y) < FEW_OUTCOMES
         return self.limited(by_rank=True) if self.is_robust and few else self
