@@ -140,9 +140,9 @@ class TransferSampler(BaseSampler):
 
     Raises:
         TypeError: If the history has none of these forms.
-        ValueError: If ``space`` is missing for a table or a prior, if ``missing`` names a parameter
-            that neither ``space`` nor an old study has, or if old studies have different numbers of
-            objectives.
+        ValueError: If the history is a table or a prior and ``space`` is missing. Also if
+            ``missing`` names a parameter that is neither in ``space`` nor in an old study, or if
+            old studies have different numbers of objectives.
 
     Example:
         >>> import optuna

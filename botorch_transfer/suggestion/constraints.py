@@ -129,8 +129,8 @@ def read_constraint(text: str, space: SearchSpace) -> list[Condition]:
         The constraints. Linear constraints have weights.
 
     Raises:
-        ValueError: If a comparison is not linear, if a sum contains a parameter that is not
-            numeric, or if a sum contains a parameter that is not always active.
+        ValueError: If a comparison is not linear. Also if a sum contains a parameter that is not
+            numeric, or that is not always active.
 
     Example:
         >>> space = SearchSpace([FloatParameter("a", 0, 1), FloatParameter("b", 0, 1)])

@@ -200,8 +200,8 @@ def _outcome(suggestion: Suggestion, number: int, Y: NDArray[Any]) -> dict[str, 
     Args:
         suggestion: The rows and the models.
         number: The index of the objective among the outcomes.
-        Y: An array of the objective's values, one for each run in the table of runs, before very
-            bad outcomes are clipped at a lower limit. Unknown outcomes are NaN.
+        Y: An array with a value of the objective for each run in the table of runs. Very bad values
+            are not clipped. Unknown values are NaN.
     """
     outcome = suggestion.tables.outcomes[number]
     model = suggestion.models[outcome.name]
