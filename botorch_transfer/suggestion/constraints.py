@@ -468,7 +468,7 @@ class Repair:
         Args:
             frame: A table of ``n`` configurations.
             fixed: Mask of cells that do not change, with one column for each parameter in
-                ``self.columns``. Fixed columns of the class do not change, either.
+                ``self.columns``. The ``fixed`` columns of the constructor do not change, either.
             margin: The amount by which inequalities are tightened, relative to the sizes of their
                 terms.
 

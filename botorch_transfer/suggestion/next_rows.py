@@ -268,7 +268,7 @@ def suggest(
             outcome, the search maximizes the expected improvement per cost.
         robust: Whether outcomes far worse than the task's median are clipped at the limit that
             :func:`~botorch_transfer.outcome_transforms.robust_limit` returns. Predictions are then
-            never worse than the worst clipped outcome. Good outcomes never change.
+            never worse than the worst outcome after clipping. Good outcomes never change.
         cache: The folder that keeps pre-trained priors for later calls, also in other processes;
             ``"off"`` for no cache. The default is the environment variable
             ``BOTORCH_TRANSFER_CACHE``, or else the user's cache folder. The rows do not depend on

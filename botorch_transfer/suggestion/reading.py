@@ -153,7 +153,7 @@ class EncodedTables(NamedTuple):
         Encoded outcomes are to be maximized, so that bad outcomes are small. The limit of this
         study's runs depends on their outcomes, and on the typical distance between the best and the
         worst outcome of old tasks. If values of an outcome are clipped, predictions of this outcome
-        are also clipped, at the worst clipped value, unless ``by_rank`` is true.
+        are also clipped, at the worst value after clipping, unless ``by_rank`` is true.
 
         Args:
             by_rank: Whether to replace the worse half of each old task's outcomes by rank
