@@ -164,8 +164,8 @@ class TransferHistory:
         Args:
             frame: The table, with one row per run.
             task: The column of the task names.
-            missing: Mapping from parameters to their values in runs that do not record them;
-                ``None`` for an unknown value.
+            missing: Values for runs that do not record a parameter, by parameter name; ``None``
+                for an unknown value.
 
         Returns:
             The history, in which empty cells are ``None``.
@@ -202,9 +202,8 @@ class TransferHistory:
             metrics: A mapping from metrics to mappings from old tasks to ``(X, Y)`` or
                 ``(X, Y, Yvar)``, in raw units. ``X`` is ``n_i x d``; ``Y`` and ``Yvar`` are
                 ``n_i x 1``.
-            missing: Mapping from parameters without a column to their values in the old runs;
-                ``None`` for an unknown value. Only the last parameters of the search space may lack
-                a column.
+            missing: Values of parameters without a column, by parameter name; ``None`` for an
+                unknown value. Only the last parameters of the search space may lack a column.
 
         Returns:
             The history.
@@ -245,8 +244,8 @@ class TransferHistory:
         Args:
             experiments: The old experiments, or their clients, with data. An ``AuxiliarySource``
                 also renames the parameters and metrics of an experiment.
-            missing: Mapping from parameters that old experiments lack to their values in these
-                experiments; ``None`` for an unknown value.
+            missing: Values of parameters that old experiments lack, by parameter name; ``None``
+                for an unknown value.
             rename: Mapping from old names of parameters and metrics to new names.
 
         Returns:

@@ -63,7 +63,7 @@ def check_columns(
         frame: The table.
         space: The search space.
         named: Pairs of an argument, such as ``"task"``, and the column that this argument names.
-        missing: Mapping from parameters that the table does not record to their values; ``None``
+        missing: Values of parameters that the table does not record, by parameter name; ``None``
             for an unknown value.
         changed: Whether the search space may have changed, so that the table may lack parameters.
 

@@ -163,8 +163,8 @@ def from_dataframe(
             standard error of the task. If all cells of a task are empty, the model infers the noise
             variance. With ``failed="worst"``, a failed run gets the largest standard error of its
             task.
-        missing: Mapping from parameters that a task does not record (the column is empty or absent)
-            to their values in the task; ``None`` for an unknown value.
+        missing: Values of parameters that a task does not record, by parameter name; ``None`` for
+            an unknown value. A task does not record a parameter if the column is empty or absent.
         rename: Mapping from old to new names of columns.
         changed: Whether the search space has changed since the runs. If ``False``, an unrecorded
             parameter that is not in ``missing`` raises an error, and a warning counts the runs

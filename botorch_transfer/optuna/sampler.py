@@ -127,8 +127,8 @@ class TransferSampler(BaseSampler):
             ``constraints_func`` if the objective function calls ``trial.set_constraint``.
         task: The column of the task names in a table.
         rename: Mapping from old names of parameters or table columns to new names.
-        missing: Mapping from parameters that the old runs do not record to their values in these
-            runs. The values of a parameter that is not in this mapping are unknown.
+        missing: Values of parameters that the old runs do not record, by parameter name. If such a
+            parameter is not in this mapping, its values in the old runs are unknown.
         outcome: The column of the objective in a table, or a list of columns for several
             objectives. By default Optuna's names: ``"value"``, or ``"values_0"`` and so on. The
             columns are minimized or maximized as in the study.
@@ -518,8 +518,8 @@ class TransferSampler(BaseSampler):
 
         Returns:
             A table of the old runs; ``None`` if the history is a prior. Also the mapping
-            ``missing=`` from parameters to assumed values. If the history has Optuna studies, this
-            mapping also maps all other parameters that the table lacks to ``None``.
+            ``missing=`` from parameters to assumed values. If the history has Optuna studies, the
+            value is ``None`` for each other parameter that the table lacks.
         """
         if not isinstance(self._history, OptunaHistory):
             return self._history if isinstance(self._history, DataFrame) else None, self._missing

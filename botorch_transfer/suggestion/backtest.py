@@ -179,8 +179,7 @@ def backtest(
             file when it is finished. A later call with the same file computes only the missing
             replays. Replays of other data, seeds or models stay in the file and are ignored.
         task: The column that names the task.
-        missing: A mapping from parameters that old tasks do not record to their values in the old
-            tasks.
+        missing: Values of parameters that old tasks do not record, by parameter name.
         rename: A mapping from old to new column names.
         log: Whether to model the outcome's logarithm.
         step: The column of the step, if there are learning curves, as in :func:`suggest`.

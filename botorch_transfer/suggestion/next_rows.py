@@ -243,8 +243,8 @@ def suggest(
         status: The column with the state of a run, in ``runs`` and optionally in ``history``.
             Words such as ``"failed"``, ``"crashed"`` and ``"timeout"`` mark a failure. Words such
             as ``"abandoned"`` mark a run that has ended without an outcome.
-        missing: A mapping from parameters that old tasks do not record to their values in the old
-            tasks; ``None`` for an unknown value.
+        missing: Values of parameters that old tasks do not record, by parameter name; ``None`` for
+            an unknown value.
         rename: A mapping from old to new column names of ``history``.
         log: Names of outcomes whose logarithm is modelled; ``True`` for all objectives. Use it for
             losses whose best values are many times smaller than ordinary values. These outcomes

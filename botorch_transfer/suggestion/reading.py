@@ -404,8 +404,7 @@ def read_study(
         prior: The prior, in place of ``history``.
         noise: The columns of standard errors.
         status: The column with the state of a run.
-        missing: A mapping from parameters that old tasks do not record to their values in the old
-            tasks.
+        missing: Values of parameters that old tasks do not record, by parameter name.
         rename: A mapping from old to new column names of ``history``.
         log: Names of outcomes whose logarithm is modelled.
         step: The column of a learning curve's step.
@@ -514,8 +513,7 @@ def read_tables(
         task: The column of ``history`` that names the task.
         status: The column with the state of a run.
         prior: The prior, in place of ``history``.
-        missing: A mapping from parameters that old tasks do not record to their values in the old
-            tasks.
+        missing: Values of parameters that old tasks do not record, by parameter name.
         curves: The columns of learning curves.
         robust: Whether very bad outcomes are clipped at a lower limit.
         memo: A cache of encoded old runs. If the old runs are in the cache, warnings about them are

@@ -302,7 +302,7 @@ def _move_to_middle(
     tolerance: float,
     is_logarithm: bool,
 ) -> Tensor:
-    """Moves continuous parameters towards the middle of their range while the loss is negligible.
+    """Moves continuous parameters towards the middle of their ranges, at a negligible loss.
 
     If the outcome does not depend on a parameter, the acquisition is flat in this parameter. The
     maximum is then arbitrary, and often at a bound.
