@@ -163,6 +163,8 @@ def check_target(
         if not bool(tensor.isfinite().all()):
             raise InputDataError(f"{name} has NaN or infinite values: leave out failed runs.")
         check_range(name, tensor)
+        if name == "train_Yvar" and bool((tensor < 0).any()):
+            raise InputDataError("train_Yvar has negative values: give squared standard errors.")
         if tensor.shape[:-1] != train_X.shape[:-1]:
             raise InputDataError(
                 f"{name} has shape {tuple(tensor.shape)}, but train_X has shape "
@@ -266,6 +268,8 @@ class ConstructedFromDatasets(Model):
         """Checks the arguments before pre-training starts. Copying a model skips the checks."""
         given = dict(zip(constructor_arguments(cls), args, strict=False)) | kwargs
         if {"train_X", "train_Y"} <= given.keys():
+            if "prior" in constructor_arguments(cls):
+                check_prior(given.get("prior"))
             of_target = ("train_X", "train_Y", "train_Yvar", "task_feature")
             check_target(**{name: given[name] for name in of_target if name in given})
         check_arguments(given, MODULES)

@@ -21,7 +21,7 @@ from gpytorch.means import Mean
 from torch import Tensor
 
 from botorch_transfer._botorch import DefaultType
-from botorch_transfer.arguments import PriorOrData, check_prior
+from botorch_transfer.arguments import PriorOrData
 from botorch_transfer.data import Domain
 from botorch_transfer.gp.combine import SourceMean, WeightedSumMean
 from botorch_transfer.gp.conditioned import ConditionedGPs
@@ -70,7 +70,6 @@ def resolve_prior(
         >>> resolve_prior(SourceGPs, sources).task_names
         ('monday', 'tuesday')
     """
-    check_prior(prior)
     if isinstance(prior, prior_class):
         return prior.view()
     if isinstance(prior, TransferPrior):

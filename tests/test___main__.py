@@ -342,10 +342,7 @@ NO_PARAMETER = "A constraint uses the column 'cost' of the candidates, which is 
         (["space", "old.csv", *LOSS, "--step", "epoch"], "The table has no column 'epoch'"),
         ([*COMMAND, *LOSS, "--step", "C"], "is both a parameter and the column of --step"),
         ([*COMMAND, *LOSS, "--same-in-batch", "T"], "--same-in-batch names 'T', which is not a"),
-        (
-            [*COMMAND, *LOSS, "--cost", "price"],
-            "--cost is 'price', but --candidates has no such col",
-        ),
+        ([*COMMAND, *LOSS, "--cost", "price"], "--cost is 'price', but --candidates has no such"),
         ([*COMMAND, *LOSS, "--log", "los"], "--log names 'los', not an outcome: correct"),
         ([*COMMAND, *LOSS, "--outcome-range", "1", "0"], "--outcome-range of 'log_loss' is"),
         ([*COMMAND, *LOSS, "--task", "tasks"], "name an existing column by --task, or"),
@@ -353,10 +350,9 @@ NO_PARAMETER = "A constraint uses the column 'cost' of the candidates, which is 
         (["space", "old.csv", *LOSS, "-o", "nowhere/s.json"], "nowhere does not exist: create"),
         ([*COMMAND, *LOSS, "--report", "./old.csv"], "The output file old.csv is also an"),
         ([*COMMAND, *LOSS, "--report", "space.json"], "The output file space.json is also an"),
-        (
-            ["predict", *COMMAND[1:], *LOSS, "--rows", "old.csv", "-o", "old.csv"],
-            "The output file old.csv is also an",
-        ),
+        (["predict", *COMMAND[1:], *LOSS, "--rows", "old.csv", "-o", "old.csv"], "is also an"),
+        ([*COMMAND, *LOSS, "--report", "p.csv"], "p.csv must end in .html: write p.html."),
+        (["space", "old.csv", *LOSS, "-o", "s.html"], "s.html must end in .json: write s.json."),
     ],
 )
 def test_errors_are_one_sentence(folder, capsys, arguments, message):

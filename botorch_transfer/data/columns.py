@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
-import re
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -16,6 +14,7 @@ from pandas import DataFrame, Series
 from botorch_transfer.search_space import Parameter, SearchSpace
 from botorch_transfer.search_space.cells import is_text, sheets
 from botorch_transfer.search_space.guess import is_measure
+from botorch_transfer.search_space.names import hint, likely_column
 from botorch_transfer.search_space.space import check_table
 
 logger = logging.getLogger(__name__)
@@ -49,57 +48,6 @@ def renamed(frame: DataFrame, rename: Mapping[str, str]) -> DataFrame:
     if twice := [name for name in rename.values() if names.count(name) > 1]:
         raise InputDataError(f"rename= gives two columns the name {twice[0]!r}: drop one column.")
     return frame.set_axis(names, axis=1)
-
-
-#: Least number of letters of an abbreviation, such as ``mom`` for ``momentum``.
-ENOUGH_LETTERS = 3
-
-
-def likely_column(name: str, columns: Collection[Any]) -> str | None:
-    """Finds the column whose name is most similar to a name that the table lacks.
-
-    Args:
-        name: The name.
-        columns: The table's columns.
-
-    Returns:
-        The name of a column if it is similar to ``name``, abbreviates ``name``, or is abbreviated
-        by ``name``. An abbreviation is the beginning or the initials of a name. ``None`` if no
-        column has such a name.
-
-    Example:
-        >>> likely_column("learning_rate", ["Learning rate", "momentum"])
-        'Learning rate'
-        >>> likely_column("wd", ["weight_decay"])
-        'weight_decay'
-    """
-    letters, initials = _forms(name)
-    known: dict[str, str] = {}
-    for column in map(str, columns):
-        its_letters, its_initials = _forms(column)
-        if letters in (its_letters, its_initials) or initials == its_letters:
-            return column
-        shorter, longer = sorted((letters, its_letters), key=len)
-        if len(shorter) >= ENOUGH_LETTERS and longer.startswith(shorter):
-            return column
-        known.setdefault(its_letters, column)
-    close = difflib.get_close_matches(letters, known, n=1, cutoff=0.75)
-    return known[close[0]] if close else None
-
-
-def _forms(name: str) -> tuple[str, str | None]:
-    """Returns a column's name in lower case without separators, and its initials.
-
-    The initials are ``None`` if the name has a single word.
-    """
-    words = re.findall(r"[^\W_]+", name.casefold())
-    return "".join(words), "".join(word[0] for word in words) if len(words) > 1 else None
-
-
-def hint(name: str, columns: Collection[Any]) -> str:
-    """Returns a remark that names a similar column, for messages; "" if no column is similar."""
-    likely = likely_column(name, columns)
-    return f" (a similar column is {likely!r})" if likely is not None else ""
 
 
 def check_columns(
@@ -158,9 +106,7 @@ def check_columns(
                 "give a valid value, or None if the value is unknown."
             )
         if not ((place >= 0) & (place <= 1)).all():
-            logger.warning(
-                "missing= gives %r a value that is out of range: check the value", each.name
-            )
+            logger.warning("missing= gives %r a value that is out of range: check it", each.name)
     left = [column for column in frame.columns if column not in used]
     absent = [parameter for parameter in space.parameters if parameter.name not in frame.columns]
     for parameter in [parameter for parameter in absent if parameter.name not in missing]:

@@ -23,7 +23,7 @@ from pandas.api.types import is_numeric_dtype
 from pandas.util import hash_pandas_object
 from torch import Tensor
 
-from botorch_transfer.data.columns import check_columns, likely_column, renamed
+from botorch_transfer.data.columns import check_columns, renamed
 from botorch_transfer.data.datasets import evenly_spaced, with_outcomes
 from botorch_transfer.data.measurements import (
     FATE,
@@ -34,7 +34,7 @@ from botorch_transfer.data.measurements import (
     variance_column,
 )
 from botorch_transfer.data.outcome import Goal, Outcome
-from botorch_transfer.data.units import wrong_units
+from botorch_transfer.data.units import mixed_outcomes, wrong_units
 from botorch_transfer.outcome_transforms import (
     EXTREME,
     best_gap,
@@ -46,6 +46,7 @@ from botorch_transfer.outcome_transforms import (
 from botorch_transfer.search_space import Parameter, SearchSpace
 from botorch_transfer.search_space.cells import errors_in, plain, rows_of_tasks, with_numbers
 from botorch_transfer.search_space.guess import usual_goal
+from botorch_transfer.search_space.names import likely_column
 from botorch_transfer.search_space.space import check_arguments
 
 logger = logging.getLogger(__name__)
@@ -339,9 +340,16 @@ def read_history(
     for i, outcome in enumerate(outcomes):
         without = [name for name, rows in tasks.items() if not is_finite[rows, i].any()]
         _log_missing(is_finite[:, i], outcome.name, keep, without)
-        _recommend_logarithms(outcome, sources[outcome.name])
-        _warn_of_units(outcome, sources[outcome.name])
-        _warn_of_reversal(outcome, sources[outcome.name])
+        data = sources[outcome.name]
+        _recommend_logarithms(outcome, data)
+        if data and all(len(task.Y.unique()) < 2 for task in data.values()):
+            text = "All values of %r are equal in each old task, so old runs do not help"
+            logger.warning(text, outcome.name)
+        groups = {f"task {k!r}": outcome.original(task.Y[:, 0]).numpy() for k, task in data.items()}
+        for problem in (problems := list(mixed_outcomes(groups, outcome.name))):
+            logger.warning(problem)
+        if not problems:
+            _warn_of_reversal(outcome, data)
     _log_notes(notes, outcomes[0].name, robust, changed or encode is not None)
     if notes["displaced"] and not any(sources.values()):
         raise InputDataError(
@@ -372,8 +380,8 @@ def _log_notes(notes: _Notes, outcome: str, robust: bool | None, expected: bool)
         level = logging.INFO if robust else logging.WARNING
         logger.log(level, text, len(limited), outcome, _counted(limited))
     if displaced := notes["displaced"]:
-        cells = DataFrame(notes["lost"]).groupby(0, sort=False)[1]
-        lost = "; ".join(f"{column!r} is {_counted(values)}" for column, values in cells)
+        cells = DataFrame(notes["lost"]).groupby(0, sort=False)
+        lost = "; ".join(f"{name!r} is {_counted(c[1])}{c[2].iloc[0]}" for name, c in cells)
         text = "%d runs are left out, because each has a value that the search space lacks: %s (%s)"
         logger.warning(text, len(displaced), lost, _some(displaced))
     if outside := notes["outside"]:
@@ -398,7 +406,7 @@ def _encode_task(
         X[torch.tensor(filled)] = space.place(runs[filled])
     has_place = X.isfinite().all(dim=-1).numpy()
     if not has_place.all():
-        empty = [(column, None) for column in needed for cell in runs[column] if isna(cell)]
+        empty = [(column, None, "") for column in needed for cell in runs[column] if isna(cell)]
         notes["lost"] += empty + space.without_place(runs[filled & ~has_place])
         notes["displaced"] += [(name, row) for row in runs.index[~has_place]]
     beyond = (-X[has_place]).maximum(X[has_place] - 1).amax(dim=-1).numpy()
@@ -677,8 +685,8 @@ def _warn_of_rows(
         is_most = 2 * len(copies) > len(rows)
         if is_most and len(np.unique(np.nan_to_num(Y[copies]), axis=0)) >= ENOUGH_SAME:
             twice += [name] * len(copies)
-        if len(rows) == 1 and SUMMARY.fullmatch(name.strip(" .:")):
-            text = "Task %r has one run, in row %s: if it is a summary of other rows, drop the row"
+        if len(rows) < max(2, len(tasks)) and SUMMARY.fullmatch(name.strip(" .:")):
+            text = "Task %r in row %s has the name of a summary: drop rows that sum up other rows"
             logger.warning(text, name, frame.index[rows[0]])
     if twice:
         text = "%d rows occur more than once (task %s): give each run once"
@@ -686,20 +694,6 @@ def _warn_of_rows(
     if same := [" and ".join(names) for names in alike.values() if len(names) > 1]:
         text = "Task names differ only in case or blanks (%s): use one name for the same task"
         logger.warning(text, "; ".join(same[:MAX_COUNTED]))
-
-
-def _warn_of_units(outcome: Outcome, tasks: Mapping[str, SupervisedDataset]) -> None:
-    """Warns if outcomes are constant in each task, or if tasks mix fractions with percentages."""
-    if tasks and all(len(data.Y.unique()) < 2 for data in tasks.values()):
-        logger.warning(
-            "All values of %r are equal in each old task, so old runs do not help", outcome.name
-        )
-    tops = {name: float((outcome.sign * data.Y).max()) for name, data in tasks.items()}
-    small = [name for name, top in tops.items() if 0.1 < top <= 1]
-    large = [name for name, top in tops.items() if 10 < top <= 100]
-    if small and large and len(tops) == len(small + large) > 2 and not outcome.log:
-        text = "Maybe another unit: %r has fractions in task %r, and percentages in task %r"
-        logger.warning(text, outcome.name, small[0], large[0])
 
 
 def _warn_of_reversal(outcome: Outcome, tasks: Mapping[str, SupervisedDataset]) -> None:
@@ -837,6 +831,8 @@ def read_runs(
     if outside := runs.index[(beyond > SAME_PLACE).numpy()].tolist():
         text = "%d of the runs lie slightly outside of the search space: their values are kept "
         logger.info(text + "(from row %s on)", len(outside), outside[0])
+    for suspicion in wrong_units(runs, space):
+        logger.warning("Maybe another unit: %s", suspicion)
     failed, ended = has_failed(runs, Y), (runs[FATE] == "ended").to_numpy(dtype=np.bool_)
     Y = np.where(np.isfinite(Y), Y, np.nan)
     done = np.isfinite(Y).any(axis=1)

@@ -8,6 +8,8 @@ A task is compared by the 10 % and 90 % quantiles of its values. Each quantile i
 reference quantile: the median of this quantile over the tasks within the range. If fewer than three
 tasks are within the range, the reference quantiles are the quantiles of the range. Differences are
 divided by the distance between the two reference quantiles.
+
+Outcomes are searched for fractions among percentages, and for wrong signs.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from pandas import DataFrame, to_numeric
 from botorch_transfer.data.datasets import evenly_spaced
 from botorch_transfer.search_space import Parameter, SearchSpace
 from botorch_transfer.search_space.cells import rows_of_tasks
+from botorch_transfer.search_space.guess import words_of
 
 Array = NDArray[np.float64]
 Range = tuple[float, float]
@@ -55,18 +58,36 @@ MAX_LOOKED_AT = 1_000
 #: Tasks are compared if at least ``MIN_COMPARABLE`` tasks have at least ``MIN_VALUES`` values each.
 MIN_VALUES, MIN_COMPARABLE = 4, 3
 
-#: Outcomes that are all at most 1 may be fractions or small percentages. They are reported as
-#: fractions if the probability of only small percentages is below this value.
+#: Outcomes that are smaller than others may be so by chance. They are reported as fractions or as
+#: negated values if the probability of only such values is below this value.
 MAX_CHANCE = 0.05
 
+#: The number of decimals of fractions and percentages is counted up to this number.
+MOST_DECIMALS = 8
 
-def wrong_units(frame: DataFrame, space: SearchSpace, task: str) -> list[str]:
+#: Fractions and percentages of one task are reported if the gap between them is above this number
+#: of ranges of the fractions or percentages, on a logarithmic scale. The number for negative and
+#: positive outcomes refers to a linear scale.
+FAR_APART = {100: 2.0, -1: 1.3}
+
+#: Words in the names of outcomes that are never negative.
+POSITIVE = {"yield", "conversion", "selectivity", "purity", "accuracy"}
+
+#: Words in the names of outcomes that are seldom fractions or percentages.
+NO_SHARES = {"loss", "rmse", "mse", "mae", "nll", "cost", "price", "time", "seconds"}
+
+#: Description of the runs of this study.
+STUDY = "this study"
+
+
+def wrong_units(frame: DataFrame, space: SearchSpace, task: str | None = None) -> list[str]:
     """Finds tasks of old runs whose values of a parameter likely have a wrong unit.
 
     Args:
-        frame: Old runs, one row per run.
+        frame: Old runs, one row per run; or the runs of this study.
         space: The search space.
-        task: The column that names the task.
+        task: The column that names the task. ``None`` for the runs of this study, which may lie a
+            little outside of the space: only values below half of the lower bound count as outside.
 
     Returns:
         One sentence for each column and conversion. The sentence names the column, the tasks with
@@ -79,7 +100,8 @@ def wrong_units(frame: DataFrame, space: SearchSpace, task: str) -> list[str]:
         ["'T' of task 'monday' lies outside of the parameter's range, but fits if reduced by 273.15
         (kelvin to °C)"]
     """
-    rows = list(rows_of_tasks(frame[task]).items())
+    of_tasks = {} if task is None else rows_of_tasks(frame[task])
+    rows = [(f"task {k!r}", v) for k, v in of_tasks.items()] or [(STUDY, np.arange(len(frame)))]
     rows = [rows[place] for place in evenly_spaced(len(rows), MAX_LOOKED_AT)]
     found: dict[tuple[str, str], list[str]] = {}
     for parameter in space.parameters:
@@ -92,7 +114,7 @@ def wrong_units(frame: DataFrame, space: SearchSpace, task: str) -> list[str]:
             for name, problem in _of_column({k: v for k, v in tasks.items() if len(v)}, parameter):
                 found.setdefault((column, problem), []).append(name)
     return [
-        f"{column!r} of task {tasks[0]!r}"
+        f"{column!r} of {tasks[0]}"
         f"{f' and {len(tasks) - 1:,} more' if len(tasks) > 1 else ''} {problem}"
         for (column, problem), tasks in found.items()
     ]
@@ -101,52 +123,110 @@ def wrong_units(frame: DataFrame, space: SearchSpace, task: str) -> list[str]:
 def wrong_outcomes(
     history: DataFrame | None, runs: DataFrame | None, name: str, within: Range | None = None
 ) -> str | None:
-    """Checks whether outcomes lie in a given range, and have the same unit in two tables.
+    """Checks whether outcomes lie in their range, and have the same unit in two tables.
 
     Args:
         history: Old runs, or ``None``.
         runs: The runs of this study, or ``None``.
         name: The column of the outcome. A table may lack this column.
-        within: The least and the largest possible value of the outcome; ``None`` if unknown.
+        within: The least and the largest possible value of the outcome; ``None`` if unknown. An
+            outcome with a name such as "yield" is then at least 0.
 
     Returns:
         A sentence that describes the problem; ``None`` if there is no problem. There is a problem
-        if an outcome is clearly outside of ``within``. There is also a problem if one table likely
-        has fractions and the other percentages: all outcomes of one table are between 0 and 1, and
-        most outcomes of the other table are between 1 and 100.
+        if an outcome is clearly outside of its range, or if :func:`mixed_outcomes` finds a problem
+        of this study.
 
     Example:
         >>> old, runs = DataFrame({"yield": [35, 80, 61]}), DataFrame({"yield": [0.4, 0.7]})
         >>> wrong_outcomes(old, runs, "yield")
-        "'yield' has fractions in this study and percentages in old runs: multiply this study's
-        values by 100"
+        "'yield' seems to have fractions in this study and percentages in old runs: multiply the
+        fractions by 100"
     """
-    tables = [table for table in (history, runs) if table is not None and name in table.columns]
-    found = [to_numeric(table[name], errors="coerce").dropna() for table in tables]
-    least, largest = within or (-np.inf, np.inf)
-    for values, table in zip(found, tables, strict=True):
+    tables = {"old runs": history, STUDY: runs}
+    columns = [(group, t[name]) for group, t in tables.items() if t is not None and name in t]
+    groups = {group: to_numeric(cells, errors="coerce").dropna() for group, cells in columns}
+    least, largest = within or (0.0 if POSITIVE & words_of(name) else -np.inf, np.inf)
+    for group, values in groups.items():
         finite, span = values[np.isfinite(values)], largest - least
         span = span if np.isfinite(span) else finite.max() - finite.min()
         margin = BEYOND * np.nan_to_num(span)
         outside = values[~values.between(least - margin, largest + margin)]
         if len(outside):
-            place = f"row {outside.index[0]} of {'the history' if table is history else 'the runs'}"
-            return (
-                f"{name!r} has values outside of outcome_range, {least:g} to {largest:g}, such as "
-                f"{outside.iloc[0]:g} in {place}, but predictions stay within the range: correct "
-                "the range or the values"
-            )
-    if len(found) < 2:
-        return None
-    old, own = found
-    for x, y, text in (
-        (own, old, "fractions in this study and percentages in old runs: multiply"),
-        (old, own, "percentages in this study and fractions in old runs: divide"),
+            found = f"{outside.iloc[0]:g} in row {outside.index[0]} of {group}"
+            limits = f"{'outcome_range' if within else 'the usual range'} {least:g} to {largest:g}"
+            limits += ", to which predictions are clipped" if within else ""
+            return f"{name!r} has {found}, outside of {limits}: correct the range or the values"
+    arrays = {group: values.to_numpy(np.float64) for group, values in groups.items()}
+    return next((found for found in mixed_outcomes(arrays, name) if STUDY in found), None)
+
+
+def mixed_outcomes(groups: Mapping[str, Array], name: str) -> Iterator[str]:
+    """Finds fractions among percentages, and negative outcomes among positive outcomes.
+
+    Groups are compared with one another, unless the outcomes of one group are already mixed.
+
+    Args:
+        groups: Mapping from descriptions of tasks or tables to their finite outcomes.
+        name: The column of the outcome.
+
+    Yields:
+        A sentence that describes the problem.
+
+    Example:
+        >>> groups = {"task 'a'": np.array([0.3, 0.5]), "task 'b'": np.array([-0.4, -0.3, -0.3])}
+        >>> next(mixed_outcomes(groups, "loss"))
+        "'loss' seems to have negative values in task 'b' and positive values in task 'a': check the
+        sign"
+    """
+    for factor, bound, low, high, remedy in (
+        (100, 1, "fractions", "percentages", "multiply the fractions by 100"),
+        (-1, 0, "negative values", "positive values", "check the sign"),
     ):
-        scales_fit = x.between(0, 1).all() and y.between(0, 100).all() and y.max() > 10
-        if scales_fit and len(x) > 1 and (y <= 1).mean() ** len(x) < MAX_CHANCE:
-            return f"{name!r} has {text} this study's values by 100"
-    return None
+        # Zero is the same number in every unit.
+        parts = {key: (v[(v <= bound) & (v != 0)], v[v > bound]) for key, v in groups.items()}
+        pairs = {f"and {high} in {key}": part for key, part in parts.items()}
+        small = [key for key, (x, y) in parts.items() if len(x) and not len(y)]
+        large = [key for key, (_, y) in parts.items() if len(y)]
+        if small and large:
+            x, y = (np.concatenate([v for k in keys for v in parts[k]]) for keys in (small, large))
+            pairs[f"in {small[0]} and {high} in {large[0]}"] = x, y
+        for where, (x, y) in pairs.items():
+            if _fits(x, y, factor, name, where.startswith("and"), STUDY in groups):
+                yield f"{name!r} seems to have {low} {where}: {remedy}"
+                break
+
+
+def _fits(x: Array, y: Array, factor: int, name: str, is_one: bool, of_study: bool) -> bool:
+    """Returns whether outcomes ``y`` likely have the unit or the sign of ``factor * x``.
+
+    If one of two groups is this study (``of_study``), percentages above 10 are recognized by their
+    size. In all other cases, ``factor * x`` must be in the range of ``y``, ``x`` must be clearly
+    apart from ``y``, and fractions must have more decimals than percentages. If both belong to one
+    group (``is_one``), a larger gap is needed, because ``y`` has the larger values of this group.
+    """
+    is_share = factor > 1
+    enough = min(len(x), len(y) + (not is_one)) > is_share and len(x) + len(y) >= MIN_VALUES
+    if not enough or min((factor * x).min(), y.min()) <= 0 or (is_share and y.max() > 100):
+        return False
+    if is_share and of_study and not is_one and y.max() > 10:
+        return bool((y <= 1).mean() ** len(x) < MAX_CHANCE)
+    (low, high), (least, largest) = _quantiles(factor * x), _quantiles(y)
+    is_apart = (((y <= x.max()).sum() + 1) / (len(y) + 2)) ** len(x) < MAX_CHANCE
+    if is_one:
+        ends = np.stack([_quantiles(x), _quantiles(y)])
+        ends = np.log(ends) if is_share else ends
+        is_apart = ends[1, 0] - ends[0, 1] > FAR_APART[factor] * np.ptp(ends, axis=1).max()
+    if is_share:
+        known = _decimals(y) % MOST_DECIMALS  # 0 if percentages are not rounded
+        is_apart &= _decimals(x) > known + is_one and not NO_SHARES & words_of(name)
+    return bool(is_apart and least <= 2 * low and high <= 2 * largest)
+
+
+def _decimals(values: Array) -> int:
+    """Returns the number of decimals of values, at most ``MOST_DECIMALS``."""
+    exact = (k for k in range(MOST_DECIMALS) if np.allclose(values, values.round(k), 0, 1e-9))
+    return next(exact, MOST_DECIMALS)
 
 
 def _of_column(tasks: Mapping[str, Array], parameter: Parameter) -> Iterator[tuple[str, str]]:
@@ -161,6 +241,7 @@ def _of_column(tasks: Mapping[str, Array], parameter: Parameter) -> Iterator[tup
     strange, compared = dict[str, Array](), dict[str, Array]()
     for name, values in tasks.items():
         beyond = (values < lower - rounding) | (values > upper + rounding)
+        beyond = beyond if name != STUDY else (2 * values < lower) & (lower > 0)
         if beyond.mean() > MAX_OUTSIDE:
             strange[name] = values
         elif len(values) >= MIN_VALUES:
@@ -172,7 +253,7 @@ def _of_column(tasks: Mapping[str, Array], parameter: Parameter) -> Iterator[tup
             if found is not None:
                 yield name, f"differs from most tasks, but fits if {found}"
     together = np.concatenate([*strange.values(), []])
-    if len(together) >= MIN_VALUES:
+    if len(together) >= (2 if STUDY in strange else MIN_VALUES):
         # All tasks with values outside of the range are pooled, because the pooled values cover the
         # range best. These values are certainly wrong, so a conversion may fit less well.
         found = likely(_quantiles(together)[None], reference, 0.0, 0.6)[0]

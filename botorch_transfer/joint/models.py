@@ -40,7 +40,6 @@ from linear_operator import to_linear_operator
 from torch import Tensor
 
 from botorch_transfer._botorch import DefaultType
-from botorch_transfer.arguments import check_prior
 from botorch_transfer.data import MAX_JOINT_BYTES, SourceData, task_names
 from botorch_transfer.data.datasets import check_joint_size, joint_bytes
 from botorch_transfer.data.domains import transform_outcomes
@@ -126,7 +125,6 @@ class JointTransferGP(TargetGP):
         hyperparameters: HyperparameterChoice = "cautious",
         max_points: int | None = None,
     ) -> None:
-        check_prior(prior)
         if isinstance(prior, TransferPrior):
             raise TypeError(
                 f"{type(self).__name__} is fitted together with its source tasks, but prior= is a "

@@ -29,7 +29,7 @@ from pandas import DataFrame, to_numeric
 from botorch_transfer.curves import CurvePrior
 from botorch_transfer.curves.prior import Curve
 from botorch_transfer.curves.tables import predicted_ends
-from botorch_transfer.data.columns import likely_column, renamed
+from botorch_transfer.data.columns import renamed
 from botorch_transfer.data.measurements import variance_column
 from botorch_transfer.prior import TransferPrior
 from botorch_transfer.search_space import (
@@ -42,6 +42,7 @@ from botorch_transfer.search_space import (
     SearchSpace,
 )
 from botorch_transfer.search_space.guess import find_condition
+from botorch_transfer.search_space.names import likely_column
 from botorch_transfer.search_space.parameters import ActiveIf
 
 logger = logging.getLogger(__name__)

@@ -215,8 +215,8 @@ def read_table(path: str | PathLike[str], choices: Container[str] = ()) -> DataF
         frame, text = (_read_sheet(path, **options) for options in ({}, words))
     else:
         content = decoded(path)[0]
-        if re.match(r'\s*[\[{]\s*["\[{]', content):
-            raise ValueError(f"{path} is a JSON file, not a table: save the table as CSV.")
+        if re.match(r'\s*(?:[\[{]\s*["\[{]|<!?\w)', content):
+            raise ValueError(f"{path} is a JSON file or web page, not a table: save it as CSV.")
         sep = separator(content)
         names, *rows = (lines := even_lines(path, content, sep)).values()
         cells = DataFrame(rows, list(lines)[1:], names, dtype=object)
@@ -298,7 +298,7 @@ def _read_sheet(path: str | PathLike[str], **options: Any) -> DataFrame:
     frame.index += 2
     if others:
         frame.attrs[SHEETS] = (
-            f" This table is the first sheet of {path}, {first!r}. Other sheets are "
+            f" The table of {path} is its first sheet, {first!r}. Other sheets are "
             f"{', '.join(map(repr, others))}: move the sheet with the runs to the first place."
         )
     return frame

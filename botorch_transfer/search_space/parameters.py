@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from pandas import NA, DataFrame, Series, to_numeric
 
 from botorch_transfer.search_space.cells import parameter_codes, refuse_cell, stripped
+from botorch_transfer.search_space.names import hint
 
 Array = NDArray[np.float64]
 ActiveIf = Mapping[str, Any]
@@ -491,6 +492,7 @@ class _ListedParameter(Parameter):
         """Encodes listed values; raises an error for other values; see ``Parameter.encode``."""
         ranks, column = self._ranks(frame[self.name]), frame[self.name]
         listed = ", ".join(map(repr, self.values[:12])) + (", ..." if self.size > 12 else "")
+        listed += "".join(hint(cell, self.values, "value") for cell in column[ranks < 0][:1])
         problem = f"not one of {listed}: add the value to the search space, or drop these rows"
         refuse_where(ranks < 0, column, problem)
         return self.unit_grid()[ranks]

@@ -25,6 +25,7 @@ from pandas.api.types import is_integer_dtype
 from torch import Tensor
 
 from botorch_transfer.search_space.cells import decoded, sheets
+from botorch_transfer.search_space.names import hint
 from botorch_transfer.search_space.parameters import (
     Array,
     CategoricalParameter,
@@ -370,33 +371,34 @@ class SearchSpace:
 
         return self._encode(frame, place)[0]
 
-    def without_place(self, frame: DataFrame) -> list[tuple[str, Any]]:
+    def without_place(self, frame: DataFrame) -> list[tuple[str, Any, str]]:
         """Finds the values in a table that :meth:`place` cannot encode.
 
         Args:
             frame: As in ``encode``.
 
         Returns:
-            Pairs of a column and a value: for each row, the first value that cannot be encoded.
+            For each row, the column of the first value that cannot be encoded, this value, and a
+            remark for messages. The remark names a similar value of the parameter.
 
         Example:
             >>> from pandas import DataFrame
             >>> space = SearchSpace([CategoricalParameter("solvent", ("THF", "DMF"))])
-            >>> space.without_place(DataFrame({"solvent": ["THF", "DMSO"]}))
-            [('solvent', 'DMSO')]
+            >>> space.without_place(DataFrame({"solvent": ["THF", "dmf"]}))
+            [('solvent', 'dmf', " (a similar value is 'DMF')")]
         """
         return self._encode(frame, lambda parameter, rows: parameter.place(rows))[1]
 
     def _encode(
         self, frame: DataFrame, how: Callable[[Parameter, DataFrame], Array]
-    ) -> tuple[Tensor, list[tuple[str, Any]]]:
+    ) -> tuple[Tensor, list[tuple[str, Any, str]]]:
         """Encodes the column of each parameter by the function ``how``.
 
         Returns the encoded rows, and the values that cannot be encoded, as in ``without_place``.
         """
         frame = check_table(frame, self.columns)
         unit, lost = np.empty((len(frame), self.dim)), np.zeros(len(frame), dtype=np.bool_)
-        reasons: list[tuple[str, Any]] = []
+        reasons: list[tuple[str, Any, str]] = []
         for parameter, columns in self._places:
             active = self._active(parameter, unit) & ~lost
             unit[:, columns] = parameter.neutral
@@ -411,7 +413,9 @@ class SearchSpace:
             placed = how(parameter, rows)
             lost[active] = nowhere = np.asarray(np.isnan(placed).any(axis=1))
             if nowhere.any():
-                reasons += [(name, cell) for cell in rows[name][nowhere]]
+                cells = rows[name][nowhere]
+                remark = hint(cells.iloc[0], getattr(parameter, "values", ()), "value")
+                reasons += [(name, cell, remark) for cell in cells]
             unit[active, columns] = np.nan_to_num(placed)
         unit[lost] = np.nan
         return torch.from_numpy(unit), reasons

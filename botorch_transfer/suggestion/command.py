@@ -17,11 +17,11 @@ import pandas as pd
 from botorch.exceptions.errors import BotorchError
 from pandas import DataFrame
 
-from botorch_transfer.data.columns import likely_column
 from botorch_transfer.progress import showing
 from botorch_transfer.saving import cached_in
 from botorch_transfer.search_space import SearchSpace, guess_space, read_table
-from botorch_transfer.search_space.cells import NUMBER, decoded, even_lines, separator
+from botorch_transfer.search_space.cells import NUMBER, SHEETS, decoded, even_lines, separator
+from botorch_transfer.search_space.names import likely_column
 from botorch_transfer.suggestion.backtest import backtest
 from botorch_transfer.suggestion.next_rows import Suggestion, predict_rows, suggest_rows
 from botorch_transfer.suggestion.reading import EncodedTables, read_study
@@ -107,7 +107,7 @@ def _suggest(options: argparse.Namespace) -> None:
         raise ValueError(
             f"There is no file {options.runs}: correct its name, or give --append to create it."
         )
-    _check_output(options, options.report, options.candidates)
+    _check_output(options, options.report, ".html", options.candidates)
     tables, runs = _tables(options)
     suggestion = suggest_rows(tables, **_named(options, "n model seed same_in_batch"))
     print(suggestion.rows.to_string(index=False))
@@ -134,8 +134,8 @@ def _named(options: argparse.Namespace, names: str) -> dict[str, Any]:
     return {name: getattr(options, name) for name in names.split()}
 
 
-def _check_output(options: argparse.Namespace, path: Path | None, *others: Path | None) -> None:
-    """Raises an error if an output file is also an input file, or if its folder is missing."""
+def _check_output(options: Any, path: Path | None, ending: str, *others: Path | None) -> None:
+    """Raises an error if an output file has another ending, no folder, or is an input file."""
     if path is None:
         return
     if not path.absolute().parent.is_dir():
@@ -143,10 +143,12 @@ def _check_output(options: argparse.Namespace, path: Path | None, *others: Path 
     inputs = [*options.history, options.runs, options.space, *others]
     if path.resolve() in [each.resolve() for each in inputs if each is not None]:
         raise ValueError(f"The output file {path} is also an input file: name another file.")
+    if path.suffix.lower() in {".csv", ".html", ".json", ".xlsx"} - {ending}:
+        raise ValueError(f"{path} must end in {ending}: write {path.with_suffix(ending)}.")
 
 
 def _predict(options: argparse.Namespace) -> None:
-    _check_output(options, options.output, options.rows)
+    _check_output(options, options.output, ".csv", options.rows)
     tables, _ = _tables(options)
     rows = read_table(options.rows, _choices(tables.space))
     found = predict_rows(tables, rows, options.model, options.seed)
@@ -209,7 +211,9 @@ def _history(paths: Sequence[Path], choices: Sequence[str]) -> DataFrame:
                 )
         if len(paths) > 1:
             table.index = [f"{row} of {path.name}" for row in table.index]
-    return pd.concat(tables)
+    history = pd.concat(tables)
+    history.attrs[SHEETS] = "".join(table.attrs.get(SHEETS, "") for table in tables)
+    return history
 
 
 def _meaning(options: argparse.Namespace, space: SearchSpace | None) -> dict[str, Any]:
@@ -313,7 +317,7 @@ def _number(text: Any) -> Any:
 
 
 def _space(options: argparse.Namespace) -> None:
-    _check_output(options, options.output)
+    _check_output(options, options.output, ".json")
     history = _history(options.history, ())
     task = options.task or ("task" if "task" in history else None)
     if task is None:

@@ -25,8 +25,8 @@ from scipy import optimize
 from scipy.linalg import block_diag
 from torch import Tensor
 
-from botorch_transfer.data.columns import hint
 from botorch_transfer.search_space import SearchSpace
+from botorch_transfer.search_space.names import hint
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]

@@ -558,7 +558,7 @@ def read_tables(
         _hint_at_steps(history, space, task)
     for each in outcomes:
         if suspicion := wrong_outcomes(history, runs, each.name, each.within):
-            logger.warning("Maybe another unit: %s", suspicion)
+            logger.warning(suspicion)
     study = read_runs(space, runs, outcomes, status)
     tables = EncodedTables(region, outcomes, sources, failed, study, curves=own_curves)
     if not robust:

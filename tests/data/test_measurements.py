@@ -30,10 +30,7 @@ def read(cells: Any, sign: float = 1.0, **columns: Any) -> DataFrame:
     ("cell", "number"),
     [
         *[(cell, 95.0) for cell in (">95", "≥ 95", ">= 95 %", "95+", "above 95", "More than 95")],
-        *[
-            (cell, 0.5)
-            for cell in ("<0.5", "≤ .5", "<= 0.5", "=<5e-1", "less than 0.5", "up to .5")
-        ],
+        *[(cell, 0.5) for cell in ("<0.5", "≤ .5", "<= 0.5", "=<5e-1", "less than .5", "up to .5")],
         *[(cell, 29.0) for cell in ("29*", "~29", "≈ 29", "ca. 29", "c. 29", "About 29", "29 †")],
         *[(cell, 29.0) for cell in ("29 (estimated)", "29 [a]", "29[2]", "29?", "~29*", "29 %")],
         *[(cell, -3.0) for cell in ("-3", "−3", "−3.0e0", "> −3", "−3*", "−3 ± 1")],
@@ -64,9 +61,7 @@ def test_cells_without_a_number(fate, cells):
     assert frame["y"].isna().tolist() == [True] * len(cells) + [False]
 
 
-@pytest.mark.parametrize(
-    "cell", ["1,234", "12 or 13", "12/13", "20-30", "±2", "yield 45 %", "ca. 1,3"]
-)
+@pytest.mark.parametrize("cell", ["1,234", "1 or 3", "12/13", "20-30", "±2", "yield 45", "ca. 1,3"])
 def test_text_with_digits_that_is_no_number_is_refused(cell):
     problem = f"has '{cell}' in row 1, which has digits but is not a number: write a number"
     with pytest.raises(InputDataError) as caught:
@@ -160,18 +155,9 @@ def test_a_bound_on_the_violating_side_of_a_limit_violates_it(sign, bound, cells
     [
         ("failed", ["failed", "FAIL", "fail", "crash", "Crashed", "diverged", "timeout"]),
         ("failed", ["TrialState.FAIL", "failed: no memory", "Time-out", "OOM", "ERROR!", "killed"]),
-        (
-            "failed",
-            ["fehlgeschlagen", "Échec", "no product", "out_of_memory", "RuntimeError.FAILED"],
-        ),
-        (
-            "ended",
-            ["abandoned", "PRUNED", "TrialState.PRUNED", "cancelled", "n.d.", "not measured"],
-        ),
-        (
-            "",
-            ["COMPLETE", "ok", "TrialState.COMPLETE", "running", "pending", "", None, NAN, "Done."],
-        ),
+        ("failed", ["fehlgeschlagen", "Échec", "no product", "out_of_memory", "KeyError.FAILED"]),
+        ("ended", ["abandoned", "PRUNED", "TrialState.PRUNED", "canceled", "n.d.", "not measured"]),
+        ("", ["COMPLETE", "TrialState.COMPLETE", "running", "pending", "", None, NAN, "Done."]),
     ],
 )
 def test_words_of_status_in_any_case(fate, words, caplog):

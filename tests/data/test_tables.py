@@ -8,7 +8,6 @@ import torch
 from botorch.exceptions.errors import InputDataError
 
 from botorch_transfer.data import as_datasets, from_dataframe, task_names
-from botorch_transfer.data.columns import likely_column
 from botorch_transfer.outcome_transforms import robust_limit
 from botorch_transfer.pretraining import SourceGPs
 from botorch_transfer.search_space import (
@@ -17,6 +16,7 @@ from botorch_transfer.search_space import (
     IntegerParameter,
     SearchSpace,
 )
+from botorch_transfer.search_space.names import likely_column
 
 SPACE = SearchSpace(
     [
@@ -94,11 +94,12 @@ def test_task_names_that_differ_only_in_case_or_blanks_are_warned_of(caplog):
 
 
 def test_summary_rows_are_warned_of(caplog):
-    read(table(dataset=["a", "Average", "Average", "mean dose", "a"]))
+    read(table(dataset=["a", "Average", "Average", "Average", "mean dose"]))
     assert not caplog.messages
-    read(table(dataset=["a", "a", "a", "a", "Average"]))
-    told = "Task 'Average' has one run, in row 4: if it is a summary of other rows, drop the row"
-    assert caplog.messages == [told]
+    for names in (["a", "a", "a", "a", "Mean:"], ["a", "a", "b", "Mean:", "Mean:"]):
+        read(table(dataset=names))
+    told = "Task 'Mean:' in row {} has the name of a summary: drop rows that sum up other rows"
+    assert caplog.messages == [told.format(4), told.format(3)]
 
 
 def test_columns_with_two_levels_are_refused():
@@ -381,14 +382,14 @@ def test_a_task_that_does_not_record_what_others_do():
 
 def test_values_outside_of_a_changed_space(caplog):
     frame = old_runs(wd=[1.0] * 12 + [1e-3] * 12, kind=["b", "b", *["a"] * 22])
-    space = SearchSpace([*LINE.parameters, CategoricalParameter("kind", ("a", "c"))])
+    space = SearchSpace([*LINE.parameters, CategoricalParameter("kind", ("a", "B"))])
     with caplog.at_level(logging.INFO, logger="botorch_transfer"):
         data = read(frame, space, changed=True)
     assert caplog.messages == [
         "Maybe another unit: 'wd' of task 'a' and 1 more lies outside of the parameter's range, "
         "but fits if divided by 100",
         "2 runs are left out, because each has a value that the search space lacks: 'kind' is 'b' "
-        "(2) (task 'a' (1), 'b' (1), from row 0 on)",
+        "(2) (a similar value is 'B') (task 'a' (1), 'b' (1), from row 0 on)",
         "10 runs lie outside of the search space, and their values are kept: check the ranges "
         "(task 'a' (5), 'b' (5), from row 2 on)",
     ]

@@ -7,7 +7,7 @@ from botorch.exceptions.errors import InputDataError
 
 from botorch_transfer import ScaMLGP, suggest
 from botorch_transfer.data import from_dataframe
-from botorch_transfer.data.units import wrong_outcomes, wrong_units
+from botorch_transfer.data.units import mixed_outcomes, wrong_outcomes, wrong_units
 from botorch_transfer.datasets import load_tuning_history, tuning_search_space
 from botorch_transfer.search_space import (
     CategoricalParameter,
@@ -105,8 +105,8 @@ def test_it_is_said(caplog):
     own = pd.DataFrame({"T": [30.0, 60.0], "n": [1, 2], "yield": [0.2, 0.4]})
     with brief_search():
         suggest(space, runs.assign(T=runs["T"] - 273), own, "yield", "max", model=ScaMLGP)
-    told = "Maybe another unit: 'yield' has fractions in this study and percentages in old runs: "
-    assert caplog.messages == [told + "multiply this study's values by 100"]
+    told = "'yield' seems to have fractions in this study and percentages in old runs: multiply "
+    assert caplog.messages == [told + "the fractions by 100"]
 
 
 def test_nothing_is_left_of_the_history():
@@ -121,7 +121,7 @@ def test_nothing_is_left_of_the_history():
 def test_outcomes_that_are_only_small():
     percent, rng = pd.DataFrame({"y": [0.5, 3, 40, 90, 70]}), np.random.default_rng(0)
     fraction = percent / 100
-    assert wrong_outcomes(fraction, percent, "y").endswith(": divide this study's values by 100")
+    assert "fractions in old runs and percentages in this" in wrong_outcomes(fraction, percent, "y")
     assert wrong_outcomes(percent, fraction[:1], "y") is None
     assert wrong_outcomes(percent, fraction, "z") is None
     losses = pd.DataFrame({"y": rng.lognormal(0, 2, 50)})
@@ -131,16 +131,54 @@ def test_outcomes_that_are_only_small():
 
 def test_outcomes_outside_of_what_they_can_be(caplog):
     percent = pd.DataFrame({"y": [0.5, 3, 40, 90, 70]})
-    told = "'y' has values outside of outcome_range, 0 to 1, such as 3 in row 1 of the runs"
+    told = "'y' has 3 in row 1 of this study, outside of outcome_range 0 to 1, to which predictions"
     assert wrong_outcomes(None, percent, "y", [0.0, 1.0]).startswith(told)
-    found = wrong_outcomes(percent, percent, "y", (0, 80))  # a single value
-    assert "such as 90 in row 3 of the history, but predictions stay within" in found
+    assert "'y' has 90 in row 3 of old" in wrong_outcomes(percent, percent, "y", (0, 80))
     for within in ((0, 86), (0, np.inf), (-np.inf, 90)):  # 90 may be an error of measurement
         assert wrong_outcomes(percent, percent, "y", within) is None
-    assert "such as 0.5" in wrong_outcomes(percent, percent, "y", (10, np.inf))
-    losses = pd.DataFrame({"y": [-1e-9, 0.4, 1.0]})
-    assert wrong_outcomes(None, losses, "y", (0, np.inf)) is None
+    assert "'y' has 0.5 in" in wrong_outcomes(percent, percent, "y", (10, np.inf))
+    assert wrong_outcomes(None, pd.DataFrame({"y": [-1e-9, 0.4, 1.0]}), "y", (0, np.inf)) is None
     assert wrong_outcomes(None, None, "y", (0, 1)) is None
     runs, space = percent.assign(x=0.5), SearchSpace([FloatParameter("x", 0, 1)])
     read_study(space, None, runs, "y", "max", outcome_range=(0, 1))
-    assert caplog.messages[0].startswith(f"Maybe another unit: {told}")
+    assert caplog.messages[0].startswith(told)
+    yields = pd.DataFrame({"yield": [-0.5, 60, 80, -20]})  # -0.5 may be an error of measurement
+    told = "'yield' has -20 in row 3 of this study, outside of the usual range 0 to inf: correct"
+    assert wrong_outcomes(None, yields, "yield").startswith(told)
+    assert wrong_outcomes(None, yields.rename(columns={"yield": "ee"}), "ee") is None
+
+
+SCRAP = np.array([3.92, 8.18, 2.9, 6.79, 6.32, 5.64, 4.0, 5.41])
+
+
+@pytest.mark.parametrize(
+    ("told", "groups"),
+    [
+        ("fractions in b and percentages in a: multi", [np.append(SCRAP, 0), SCRAP[:3] / 100]),
+        ("fractions in a and percentages in b", [SCRAP / 100, SCRAP + 1 / 7]),
+        ("fractions and percentages in a", [np.append(SCRAP[:2] / 100, SCRAP[2:4])]),
+        ("negative values in b and positive values in a: check the sign", [SCRAP, -SCRAP]),
+        ("negative values and positive values in a", [np.append(SCRAP, -4.5)]),
+        ("", [SCRAP, (SCRAP / 100).round(2)]),  # 100 times better, with the decimals of a
+        ("", [SCRAP, SCRAP / 20]),
+        ("", [SCRAP, SCRAP / 1000]),
+        ("", [SCRAP, SCRAP / 10, SCRAP / 100]),  # tasks differ by factors
+        ("", [np.array([0.3, 0.5, 70, 80, 45])]),  # two failures
+        ("", [np.array([0.1, 0.2, 0.5, 4, 20, 60]), np.array([0.15, 0.25])]),
+        ("", [np.array([-0.8, -0.4, 0.1, 0.6, 1.2, 0.9]), np.zeros(4), SCRAP, np.zeros(0)]),
+    ],
+)
+def test_mixed_units_and_signs(told, groups):
+    named = dict(zip("abcd", groups, strict=False))
+    assert [told in text for text in mixed_outcomes(named, "scrap")] == [True] * bool(told)
+    assert "negative" in told or not list(mixed_outcomes(named, "RMSE"))
+
+
+def test_minutes_in_a_wide_range_of_seconds(caplog):
+    space = SearchSpace([FloatParameter("time", 1, 100)])
+    for minutes in ([0.15, 0.4, 1.4], [0.8, 0.9, 0.95], [5.0, 7.0, 0.1]):
+        read_study(space, None, pd.DataFrame({"time": minutes, "loss": 1.0}))
+    told = (
+        "'time' of this study lies outside of the parameter's range, but fits if multiplied by 60"
+    )
+    assert caplog.messages == [f"Maybe another unit: {told}"]

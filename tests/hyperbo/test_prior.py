@@ -297,11 +297,9 @@ def test_wrong_modules_are_refused(tmp_path):
         PretrainedPrior.load(
             tmp_path / "prior", mean_module=mean, covar_module=ScaleKernel(PeriodicKernel())
         )
-    fit(PretrainedPrior(mean, MaternKernel(nu=2.5), dim=2)).save(tmp_path / "matern")
+    fit(PretrainedPrior(mean, MaternKernel(nu=2.5), dim=2)).save(tmp_path / "nu")
     with pytest.raises(ValueError, match="differ from the saved mean and kernel"):
-        PretrainedPrior.load(
-            tmp_path / "matern", mean_module=mean, covar_module=MaternKernel(nu=0.5)
-        )
+        PretrainedPrior.load(tmp_path / "nu", mean_module=mean, covar_module=MaternKernel(nu=0.5))
     fit(PRESETS["ablr"]()).save(tmp_path / "preset")
     with pytest.raises(ValueError, match="is a preset, leave out both"):
         PretrainedPrior.load(tmp_path / "preset", mean_module=mean)

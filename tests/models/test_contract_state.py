@@ -68,10 +68,7 @@ def test_a_state_of_other_tasks_is_refused(case):
         case.target(3),
         *(
             case.target(3, prior=case.pretrain(tasks))
-            for tasks in (
-                {f"old {name}": sources[name] for name in sources},
-                list(sources.values()),
-            )
+            for tasks in ({f"old {k}": sources[k] for k in sources}, list(sources.values()))
         ),
     )
     before = model.posterior(TEST_X)

@@ -18,6 +18,7 @@ from botorch_transfer.search_space.cells import (
     read_table,
     with_numbers,
 )
+from botorch_transfer.suggestion.command import _history
 
 
 def test_numbers_with_a_unit(caplog):
@@ -140,13 +141,12 @@ def test_choices_that_look_like_numbers_stay(tmp_path):
         read_table(path)
 
 
-def test_json_files_are_refused(tmp_path):
+def test_json_files_and_web_pages_are_refused(tmp_path):
     frame, path = pd.DataFrame({"x": [1, 2]}), tmp_path / "old.csv"
-    for options in ({}, {"orient": "records"}, {"orient": "records", "lines": True}):
-        frame.to_json(path, **options)
-        with pytest.raises(
-            ValueError, match=r"old.csv is a JSON file, not a table: save the table as"
-        ):
+    options = ({}, {"orient": "records"}, {"orient": "records", "lines": True})
+    for text in (*(frame.to_json(**each) for each in options), "<!DOCTYPE html>\n<td>1,2</td>\n"):
+        path.write_text(text)
+        with pytest.raises(ValueError, match=r"old.csv is a JSON file or web page, not a table"):
             read_table(path)
     path.write_text("[Cu] (mM),y\n1,2\n")
     assert read_table(path)["[Cu] (mM)"].tolist() == [1]
@@ -158,12 +158,14 @@ def test_missing_columns_of_a_workbook_name_its_sheets(tmp_path):
     with pd.ExcelWriter(path) as book:
         pd.DataFrame({"Author": ["A"], "Date": ["may"]}).to_excel(book, sheet_name="Info")
         runs.to_excel(book, sheet_name="Runs")
+    runs[["y"]].to_csv(csv := tmp_path / "old.csv")
     frame, space = read_table(path), SearchSpace([FloatParameter("x", 0.0, 5.0)])
-    sheets = r"the first sheet of .*old.xlsx, 'Info'. Other sheets are 'Runs': move the sheet"
+    sheets = r"table of .*old.xlsx is its first sheet, 'Info'. Other sheets are 'Runs': move the"
     for read in (
         lambda: botorch_transfer.from_dataframe(frame, space, "y", "day", goal="max"),
         lambda: guess_space(frame, outcome="y"),
         lambda: space.encode(frame),
+        lambda: space.encode(_history([csv, path], ())),
     ):
         with pytest.raises(InputDataError, match=sheets):
             read()

@@ -148,10 +148,7 @@ def test_related_tasks_are_chosen():
     sources = FAMILY.sources((12,) * 3)
     g = torch.Generator().manual_seed(3)
     noise = {
-        f"noise {k}": (
-            FAMILY.inputs(12, seed=k),
-            50 + 10 * torch.randn(12, 1, generator=g).double(),
-        )
+        f"n{k}": (FAMILY.inputs(12, seed=k), 50 + 10 * torch.randn(12, 1, generator=g).double())
         for k in range(12)
     }
     prior = SourceGPs.fit({**noise, **sources}, num_restarts=0)

