@@ -551,7 +551,7 @@ class ClosedFormObjective(FitObjective):
         return torch.where(self.is_log, values.log(), values)
 
     def read(self, mll: ExactMarginalLogLikelihood) -> Tensor:
-        """Returns the fitted parameters of the model or of a copy of the model.
+        """Returns the current values of the parameters that a fit changes.
 
         Args:
             mll: The marginal log likelihood of the model or of the copy.
@@ -640,7 +640,8 @@ def is_gaussian_or_known(likelihood: Any) -> bool:
         likelihood: The likelihood.
 
     Returns:
-        ``True`` for these noise models; ``False`` for others, such as heteroskedastic noise.
+        ``True`` for these noise models; ``False`` for others, such as learned heteroskedastic
+        noise.
     """
     if type(likelihood) in (FixedNoiseGaussianLikelihood, UnseenNoiseLikelihood):
         return likelihood.second_noise_covar is None
