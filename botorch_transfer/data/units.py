@@ -191,7 +191,7 @@ def mixed_outcomes(groups: Mapping[str, Array], name: str) -> Iterator[str]:
         both = sum(len(parts[key][0]) > 0 for key in large)
         if factor < 0 and both > 1:  # the outcome has both signs
             continue
-        if small and large and (factor > 0 or not both):
+        if small and large:
             x, y = (np.concatenate([v for k in keys for v in parts[k]]) for keys in (small, large))
             pairs[f"in {small[0]} and {high} in {large[0]}"] = x, y
         for where, (x, y) in pairs.items():
