@@ -129,7 +129,7 @@ def transfer_generation_strategy(
             Tensors must be finite. In the other forms, runs without a finite value are left out.
         task: The column of the task names in a table.
         missing: Values of parameters that old runs lack, by parameter name; ``None`` for an unknown
-            value. If such a parameter is not in this mapping, its value in the status quo is
+            value. If such a parameter is not in ``missing``, its value in the status quo is
             assumed.
         rename: Mapping from old names to new names: of parameters, of metrics of experiments, or of
             table columns.

@@ -128,7 +128,7 @@ class TransferSampler(BaseSampler):
         task: The column of the task names in a table.
         rename: Mapping from old names of parameters or table columns to new names.
         missing: Values of parameters that the old runs do not record, by parameter name. If such a
-            parameter is not in this mapping, its values in the old runs are unknown.
+            parameter is not in ``missing``, its values in the old runs are unknown.
         outcome: The column of the objective in a table, or a list of columns for several
             objectives. By default Optuna's names: ``"value"``, or ``"values_0"`` and so on. The
             columns are minimized or maximized as in the study.
