@@ -312,7 +312,7 @@ def resolve_transform(
         given: The model's argument ``outcome_transform``.
         steps: The element-wise transforms of the source outcomes. ``None`` if the prior was built
             without outcomes, so that the transforms are unknown.
-        default: A function that builds the scaling transform. It is called if the argument has no
+        default: A function that builds the scaling transform. It is called if ``given`` has no
             scaling transform.
         Y: A ``batch_shape x n x 1`` tensor of the target's outcomes.
         old: Two tensors: source outcomes after the element-wise transforms, and the task index of
@@ -401,7 +401,7 @@ FEW_OUTCOMES = 4
 
 
 def best_gap(Y: Tensor) -> float:
-    """Computes the distance from the best outcome of a task to its median.
+    """Computes the distance from the best outcome of a task to the task's median outcome.
 
     Args:
         Y: A tensor of the task's outcomes, of any shape, which are maximized.
@@ -434,7 +434,7 @@ def robust_limit(Y: Tensor, depth: float = 0.0, limit: float | None = None) -> f
         Y: A tensor of the task's outcomes, of any shape, which are maximized. With fewer than ten
             outcomes, the limit is three gaps below the median.
         depth: The minimum distance from the best outcome to the limit. For a target with few
-            outcomes, or with good outcomes only, use the distance in the source tasks. If the gap
+            outcomes, or with good outcomes only, pass the distance in the source tasks. If the gap
             is more than 200 times ``depth``, most runs have diverged, and ``depth`` replaces the
             gap.
         limit: The smallest feasible value of a constrained outcome. Feasible outcomes are not
@@ -577,7 +577,7 @@ def compress_failures(Y: Tensor) -> Tensor:
 
     A diverged run then gets a value near -2, however bad its outcome is. The map depends on all
     outcomes of the task: warp a target's measured outcomes again after each evaluation. The
-    softplus changes from flat to linear within about one unit of the outcome, which suits error
+    softplus changes from flat to linear within about one unit of the outcome. This suits error
     rates and cross entropies.
 
     Args:

@@ -26,7 +26,9 @@ due to the different coefficients: with ``K = L Lᵀ``,
 
 .. code-block:: text
 
-    C(x, x') = Σ_ν k_ν(x, x') - h K⁻¹ h'ᵀ + (c - h K⁻¹) L Lᵀ (c' - h' K⁻¹)ᵀ.
+    C(x, x') = Σ_ν k_ν(x, x') - h K⁻¹ h'ᵀ + (c - h K⁻¹) L Lᵀ (c' - h' K⁻¹)ᵀ,
+
+where ``h'`` and ``c'`` are the values at ``x'``.
 
 Predictions do not recurse over the levels: a prediction takes one kernel evaluation, and one or two
 products with the stacked rows.
@@ -201,7 +203,10 @@ class ConditionedHierarchy(ConditionedBatch):
         )
 
     def aggregate(self, values: Tensor, dim: int) -> Tensor:
-        """Sums the values of all levels, because the last task is the sum of the differences."""
+        """Sums ``values`` over the levels, which are the dimension ``dim``.
+
+        The last task is the sum of the differences of all levels.
+        """
         return values.sum(dim=dim, keepdim=True)
 
     def draw_coefficients(self, values: Tensor) -> Tensor:
@@ -222,7 +227,7 @@ class ConditionedHierarchy(ConditionedBatch):
         """Evaluates prior covariances between the last task at ``P x d`` inputs and all data.
 
         Returns:
-            A ``1 x P x N`` tensor.
+            A ``1 x P x N`` tensor, for ``N`` data points.
         """
         return self._joint(self._level_crosses(x))
 
@@ -316,7 +321,7 @@ class BoostedHierarchy(ConditionedHierarchy):
         """Evaluates each level's kernel between ``P x d`` inputs and the level's own data.
 
         Returns:
-            A ``1 x P x N`` tensor.
+            A ``1 x P x N`` tensor, for ``N`` data points.
         """
         rows = enumerate(self._rows)
         own = [self._kernel(level, x, self.points[row]) for level, row in rows]
@@ -329,8 +334,9 @@ class BoostedHierarchy(ConditionedHierarchy):
             x: A ``P x d`` tensor of inputs.
 
         Returns:
-            A ``1 x 2N x P`` tensor. The first half of the rows is the factor of the variance that
-            the data explain. The second half is the factor of the excess variance, which BHGP adds.
+            A ``1 x 2N x P`` tensor, for ``N`` data points. The first half of the rows is the factor
+            of the variance that the data explain. The second half is the factor of the excess
+            variance, which BHGP adds.
         """
         inverse_root, excess = self._boosts(self._boost, self.points, self.alpha)
         crosses = self._level_crosses(x)

@@ -410,7 +410,7 @@ class Hyperprior(TransferPrior):
 
 
 def check_domains(domains: Sequence[Domain]) -> None:
-    """Checks that the argument is a sequence of domains whose contexts have one size.
+    """Checks that the argument is a sequence of domains, with contexts of the same size.
 
     Args:
         domains: The domains.

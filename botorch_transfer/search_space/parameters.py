@@ -31,7 +31,7 @@ MAX_NUMBER = 2**53
 
 
 class Parameter(ABC):
-    """Base class of parameters, which encode a column of a table of runs in the unit cube.
+    """Base class of parameters: a parameter encodes a column of a table of runs in the unit cube.
 
     Subclass it to add a kind of parameter. Methods ignore ``active_if``: the search space passes
     only rows in which the parameter is active.
@@ -106,10 +106,10 @@ class Parameter(ABC):
             frame: As in ``encode``.
 
         Returns:
-            An ``n x w`` array. It differs from ``encode`` for values that are not in the space.
-            Numbers outside of the range are extrapolated beyond the unit interval. Numbers between
-            two values of a list are interpolated. Values that cannot be encoded, such as removed
-            choices, become NaN.
+            An ``n x w`` array. It differs from the result of ``encode`` only if values are not in
+            the space. Numbers outside of the range are extrapolated beyond the unit interval.
+            Numbers between two values of a list are interpolated. Values that cannot be encoded,
+            such as removed choices, become NaN.
         """
         return self.encode(frame)
 
@@ -189,7 +189,10 @@ def _is_number(value: Any) -> bool:
 
 
 def is_none(value: Any) -> bool:
-    """Returns whether a choice is "none" in upper or lower case, the choice of empty cells."""
+    """Returns whether a choice is "none" in upper or lower case.
+
+    Empty cells count as this choice.
+    """
     return isinstance(value, str) and value.casefold() == "none"
 
 
@@ -274,7 +277,10 @@ class _RangeParameter(Parameter):
 
     @property
     def _ends(self) -> Array:
-        """Lower and upper bound on the parameter's scale; integer ranges are widened by 0.5."""
+        """Lower and upper bound on the parameter's scale.
+
+        Ranges of integers are widened by 0.5 at both ends.
+        """
         return self._scale(np.array([self.lower - self._margin, self.upper + self._margin]))
 
 
@@ -288,8 +294,8 @@ class FloatParameter(_RangeParameter):
         name: Column of the table that holds the parameter.
         lower: Smallest value.
         upper: Largest value.
-        log: ``True`` for a logarithmic scale. ``"1-x"`` for a logarithmic scale of ``1 - x``, which
-            suits parameters such as a momentum: 0.9, 0.99 and 0.999 are equally spaced.
+        log: ``True`` for a logarithmic scale. ``"1-x"`` for a logarithmic scale of ``1 - x``, on
+            which 0.9, 0.99 and 0.999 are equally spaced. It suits parameters such as a momentum.
         active_if: Mapping from names of parent parameters to lists of values. This parameter is
             active if the value of each parent is in the parent's list. Parents come earlier in the
             space.
@@ -503,10 +509,11 @@ class _ListedParameter(Parameter):
         return self._look_up(column, rank_of, -1).astype(np.intp)
 
     def _look_up(self, column: Series, places: Mapping[Any, Any], nowhere: Any) -> NDArray[Any]:
-        """Looks up each cell in ``places``, without blanks around text.
+        """Looks up each cell of a column in ``places``; blanks around text are ignored.
 
         If a text is not a key of ``places``, it is looked up as a number, if possible. If a number
-        is not a key, it is looked up as text. Cells that are not found get ``nowhere``.
+        is not a key, it is looked up as text. The result for a cell that is not found is
+        ``nowhere``.
         """
 
         def found(cell: Any) -> Any:
@@ -663,7 +670,7 @@ class CategoricalParameter(_ListedParameter):
             longer in ``values``.
 
     Raises:
-        ValueError: If the list of values is empty or repeats a value. If a value has no
+        ValueError: If the list of values is empty or repeats a value. Also if a value has no
             descriptors, the same descriptors as another value, or a descriptor that is not finite.
 
     Example:
@@ -741,7 +748,10 @@ class CategoricalParameter(_ListedParameter):
         return dict(zip(levels, points, strict=True))
 
     def _look_up(self, column: Series, places: Mapping[Any, Any], nowhere: Any) -> NDArray[Any]:
-        """Looks up each cell in ``places``; empty cells count as the value ``"none"``, if any."""
+        """Looks up each cell of a column in ``places``.
+
+        Empty cells count as ``"none"`` if ``"none"`` is one of the parameter's values.
+        """
         no_value = next((value for value in self.values if is_none(value)), object())
         filled = column.astype(object).where(column.notna(), no_value)
         return super()._look_up(filled, places, nowhere)
@@ -750,7 +760,7 @@ class CategoricalParameter(_ListedParameter):
 def _read_descriptors(
     name: str, table: DataFrame, values: Sequence[Any]
 ) -> dict[str, tuple[Any, ...]]:
-    """Checks a table of descriptors, whose index holds the values of a parameter.
+    """Checks a parameter's table of descriptors; the index of the table holds the values.
 
     Returns a dictionary of tuples: the name of the parameter maps to the values, and the name of
     each column maps to its numbers.

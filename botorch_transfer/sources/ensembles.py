@@ -73,7 +73,7 @@ class EnsembleGP(SourcePosteriorGP):
     has_source_covariance: ClassVar[bool] = True
 
     def _own_hyperparameters(self, prior: ConditionedPrior) -> GPHyperparameters:
-        """Returns the default hyperpriors of a single task's GP, which uses no sources."""
+        """Returns the default hyperpriors of the target's own GP, the same as for a source task."""
         return SOURCE_HYPERPARAMETERS
 
     def _mean_and_kernel(
@@ -290,7 +290,7 @@ def misranked_by_the_left_out(values: Tensor, Y: Tensor) -> Tensor:
 
 
 def symmetric_root(covariance: Tensor) -> Tensor:
-    """Returns the symmetric square root of covariance matrices, which may be singular.
+    """Returns the symmetric square root of each covariance matrix; a matrix may be singular.
 
     Args:
         covariance: A ``... x n x n`` tensor.
