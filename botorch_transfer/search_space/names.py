@@ -12,11 +12,11 @@ ENOUGH_LETTERS = 3
 
 
 def likely_column(name: str, columns: Collection[Any]) -> str | None:
-    """Finds the column whose name is most similar to a name that the table lacks.
+    """Finds the column that is most similar to a name, for example a name that a table lacks.
 
     Args:
         name: The name.
-        columns: The table's columns.
+        columns: The names of columns, or other names.
 
     Returns:
         The name of a column if it is similar to ``name``, abbreviates ``name``, or is abbreviated
@@ -53,6 +53,6 @@ def _forms(name: str) -> tuple[str, str | None]:
 
 
 def hint(name: Any, names: Collection[Any], what: str = "column") -> str:
-    """Returns a remark for messages: the column most similar to ``name``; "" if none is similar."""
+    """Returns a remark with the most similar of ``names``; "" if no name is similar to ``name``."""
     likely = likely_column(name, names) if isinstance(name, str) else None
     return f" (a similar {what} is {likely!r})" if likely is not None else ""
