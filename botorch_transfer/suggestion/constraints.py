@@ -151,9 +151,9 @@ def read_constraint(text: str, space: SearchSpace) -> list[Condition]:
             )
         raise ValueError(
             f"The constraint {text!r} {problem}: write a constraint as 'a + 2 * b <= 1', with <=, "
-            ">= or ==, or combine comparisons by and, or, not and at_most(2, a, b). Put text "
-            "values, names with spaces and reserved words such as lambda into quotation marks. The "
-            f"parameters are {', '.join(space.columns)}."
+            ">= or ==, or combine comparisons by 'and', 'or', 'not' and at_most(2, a, b). "
+            "Put text values, names with spaces and reserved words such as lambda into quotation "
+            f"marks. The parameters are {', '.join(space.columns)}."
         ) from error
 
 
