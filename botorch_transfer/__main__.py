@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-#: Options with one or more values. If an option is repeated, its values are added.
+#: Options with one or more values. If an option is repeated, its values are collected in one list.
 MANY: dict[str, Any] = {"nargs": "+", "action": "extend", "default": []}
 
 

@@ -105,7 +105,8 @@ class PriorUpperConfidenceBound(AcquisitionFunction):
     def _spread(self, X: Tensor) -> Tensor:
         """Computes the standard deviation of each objective over the inputs ``X``.
 
-        Its square is the variance of the predicted means plus the mean of the predicted variances.
+        The square of this standard deviation is the variance of the predicted means plus the mean
+        of the predicted variances.
         """
         mean, variance = self._moments(X.unsqueeze(-2))
         weights = self.objective_weights.to(mean)
@@ -182,8 +183,8 @@ class NoiselessFantasies:
     Use it for a noisy expected improvement that is analytic in the candidate. BoTorch's
     ``LogNoisyExpectedImprovement`` supports ``SingleTaskGP`` only. This class conditions the joint
     posterior of any model with a Gaussian posterior. Exact GPs with stationary kernels use the fast
-    path of :meth:`TargetGP.frozen`, with the hyperparameters and data at construction. For all
-    other models, this class calls ``posterior``.
+    path of :meth:`TargetGP.frozen`. On this path, later changes of the model have no effect. For
+    all other models, this class calls ``posterior``.
 
     Args:
         model: The model.
@@ -382,7 +383,7 @@ MIN_VARIANCE = 1e-12
 
 
 class _LogImprovements(torch.autograd.Function):
-    """Log expected improvement with a closed-form gradient: 50 fewer GPU kernels than autograd."""
+    """Log expected improvement with a closed-form gradient, for fewer GPU kernels than autograd."""
 
     @staticmethod
     def forward(ctx: Any, gap: Tensor, variance: Tensor) -> Tensor:
@@ -554,8 +555,8 @@ class AveragedImprovement(AcquisitionFunction):
         """Sets the pending points of all acquisitions.
 
         Acquisitions from :meth:`from_model` and :func:`noisy_improvement` support pending points.
-        BoTorch's own analytic acquisitions raise an error. The maxima by which improvements are
-        divided do not change.
+        With BoTorch's own analytic acquisitions, this method raises an error. The maxima by which
+        improvements are divided do not change.
 
         Args:
             X_pending: A ``p x d`` tensor of inputs.

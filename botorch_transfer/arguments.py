@@ -54,7 +54,8 @@ _SECTION = r"^{}:\n((?: {{4}}.*\n?)+)"
 def check_prior(prior: Any) -> None:
     """Raises an error if the third argument of a transfer model is missing or a tensor.
 
-    The third argument of BoTorch's models is a tensor of noise variances.
+    In BoTorch's models, the third argument is a tensor of noise variances, so a caller may pass
+    this tensor by mistake.
 
     Args:
         prior: The third argument: a prior or source data.
@@ -84,7 +85,7 @@ def constructor_arguments(model_class: Any) -> list[str]:
 
 
 def _complete(doc: str, section: str, order: list[str], of_bases: list[str]) -> str:
-    """Adds entries of the base classes' docstrings to one section of a docstring.
+    """Returns a docstring with entries from the base classes' docstrings added to one section.
 
     Args:
         doc: The docstring of a class.
@@ -143,7 +144,7 @@ def check_target(
         train_X: A ``batch_shape x n x d`` tensor of inputs.
         train_Y: A ``batch_shape x n x 1`` tensor of outcomes.
         train_Yvar: A ``batch_shape x n x 1`` tensor of noise variances.
-        task_feature: The index of the task column; ``None`` without a task column.
+        task_feature: The index of the task column; ``None`` if there is no task column.
 
     Raises:
         InputDataError: If an argument is invalid; the message names the remedy.
@@ -247,8 +248,8 @@ class ConstructedFromDatasets(Model):
 
     Raises:
         InputDataError: If the data are invalid; the message names the remedy.
-        TypeError: If ``prior`` is a prior of a class that the model does not take, or a kernel,
-            likelihood or transform has another type.
+        TypeError: If ``prior`` is a prior of a class that the model does not take, or if a kernel,
+            likelihood or transform has a wrong type.
     """
 
     #: Class of priors that the model takes; ``None`` if the third argument is not a prior.
@@ -264,7 +265,7 @@ class ConstructedFromDatasets(Model):
             cls.__doc__ = _complete(doc, "Raises", ["InputDataError", "TypeError"], of_bases[:1])
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Checks the arguments before pre-training starts; copying checks nothing."""
+        """Checks the arguments before pre-training starts. Copying a model skips the checks."""
         given = dict(zip(constructor_arguments(cls), args, strict=False)) | kwargs
         if {"train_X", "train_Y"} <= given.keys():
             if "prior" in constructor_arguments(cls):

@@ -1,4 +1,4 @@
-"""Model of which runs fail, for suggestions from tables, the Optuna sampler and Ax.
+"""Model that predicts the failure of runs, for suggestions from tables, the Optuna sampler and Ax.
 
 :class:`FeasibilityModel` is a Gaussian process on success and failure with a probit link.
 :class:`FeasibleAcquisition` adds the log probability of success to an acquisition function.

@@ -1,4 +1,4 @@
-"""Frozen input transforms, which source data, prior and target share.
+"""Frozen input transforms that source data, prior and target have in common.
 
 Read this to see which transforms are accepted, which transform a model uses, and how a transform is
 saved with a prior.
@@ -107,7 +107,7 @@ def warn_of_data(message: str) -> None:
 
 
 def warn_outside_unit_cube(X: Tensor, whose: str) -> None:
-    """Warns of inputs outside of the unit cube, for which the default hyperpriors are not meant.
+    """Warns of inputs outside of the unit cube; the default hyperpriors assume the unit cube.
 
     Args:
         X: A ``batch_shape x n x d`` tensor of transformed inputs.

@@ -154,7 +154,7 @@ def clear_memos() -> None:
 
 @runtime_checkable
 class HasContent(Protocol):
-    """Protocol of objects that return the values to hash in :func:`content_key`."""
+    """Protocol of objects that have their own method ``content`` for :func:`content_key`."""
 
     def content(self) -> Sequence[Any]:
         """Returns the values to hash. Objects of one class with equal values have the same key."""

@@ -296,7 +296,7 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
         return X.new_zeros(len(names), len(X))
 
     def _is_no_exact_gp(self) -> UnsupportedError:
-        """Returns the error for BoTorch functions that require an exact GP."""
+        """Returns the error to raise if a BoTorch function requires an exact GP."""
         return UnsupportedError(
             f"{type(self).__name__} is not one exact GP, so BoTorch's formulas for exact GPs do "
             "not apply: call loo_posterior() instead of loo_cv(), and fit the model by "
@@ -749,7 +749,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
             mll: The marginal log likelihood of this model.
             num_restarts: The number of starts that are drawn from the hyperpriors. One more start
                 uses the current hyperparameters. The default is the model's ``num_restarts``.
-            seed: The seed with which starts are drawn; 0 by default.
+            seed: The seed of the drawn starts; 0 by default.
             optimizer_kwargs: Arguments of the optimizer, by default of BoTorch's
                 ``fit_gpytorch_mll_scipy``. Examples are ``{"options": {"maxiter": 50}}`` and
                 ``{"timeout_sec": 10}``, which stops all starts after ten seconds. A ``callback``
@@ -757,9 +757,9 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
             **kwargs: ``max_attempts=``, the total number of starts.
                 ``pick_best_of_all_attempts=`` has no effect: the best optimum is always kept.
                 The other arguments select BoTorch's fit: ``optimizer=``, ``closure=``,
-                ``closure_kwargs=``, ``warning_handler=`` and ``caught_exception_types=``. The first
-                two arguments then have BoTorch's meaning, and starts are drawn with PyTorch's
-                global random number generator.
+                ``closure_kwargs=``, ``warning_handler=`` and ``caught_exception_types=``. With
+                BoTorch's fit, ``max_attempts=`` and ``pick_best_of_all_attempts=`` have BoTorch's
+                meaning, and PyTorch's global random number generator draws the starts.
 
         Returns:
             The marginal log likelihood in evaluation mode. Without target points or parameters to

@@ -42,7 +42,8 @@ def usable_std(std: Tensor, mean: Tensor, otherwise: Tensor | float = 1.0) -> Te
 
     Args:
         std: A tensor of standard deviations.
-        mean: A tensor of the means of the same outcomes. Its dtype determines rounding errors.
+        mean: A tensor of the means of the same outcomes. The dtype of ``mean`` determines the size
+            of rounding errors.
         otherwise: The replacement.
 
     Returns:
@@ -303,7 +304,7 @@ def apply_steps(whose: str, steps: Steps, Y: Tensor, Yvar: Any = None) -> tuple[
 def resolve_transform(
     given: Any, steps: Steps | None, default: Callable[[], Any], Y: Tensor, old: Any
 ) -> OutcomeTransform | None:
-    """Chooses a model's outcome transform from its argument and its prior.
+    """Chooses a model's outcome transform from the model's argument and the model's prior.
 
     By default, target outcomes are transformed like source outcomes. The function warns if the
     target outcomes seem to have a different unit than the source outcomes.
@@ -312,7 +313,7 @@ def resolve_transform(
         given: The model's argument ``outcome_transform``.
         steps: The element-wise transforms of the source outcomes. ``None`` if the prior was built
             without outcomes, so that the transforms are unknown.
-        default: A function that builds the scaling transform. It is called if the argument has no
+        default: A function that builds the scaling transform. It is called if ``given`` has no
             scaling transform.
         Y: A ``batch_shape x n x 1`` tensor of the target's outcomes.
         old: Two tensors: source outcomes after the element-wise transforms, and the task index of
@@ -322,7 +323,7 @@ def resolve_transform(
         The transform; ``None`` if the outcomes are not transformed.
 
     Raises:
-        InputDataError: If the transform is not finite for an outcome of the target.
+        InputDataError: If a transformed outcome of the target is not finite.
         ValueError: If the element-wise transforms differ from the prior's element-wise transforms.
     """
     own, scale = split_transform(given)
@@ -401,15 +402,15 @@ FEW_OUTCOMES = 4
 
 
 def best_gap(Y: Tensor) -> float:
-    """Computes the distance from the best outcome of a task to its median.
+    """Computes the distance from the best outcome of a task to the task's median outcome.
 
     Args:
         Y: A tensor of the task's outcomes, of any shape, which are maximized.
 
     Returns:
-        The distance. If most outcomes equal the best outcome, the distance to the median of the
-        worse outcomes. Zero for constant outcomes, or fewer than three outcomes. For an even number
-        of outcomes, the better one of the two middle outcomes counts as the median.
+        The distance. If most outcomes equal the best outcome, it is the distance to the median of
+        the worse outcomes. It is zero for constant outcomes, and for fewer than three outcomes. For
+        an even number of outcomes, the better one of the two middle outcomes counts as the median.
 
     Example:
         >>> best_gap(torch.tensor([1.0, 3.0, 4.0])), best_gap(torch.tensor([4.0, 4.0, 1.0]))
@@ -427,14 +428,14 @@ def robust_limit(Y: Tensor, depth: float = 0.0, limit: float | None = None) -> f
 
     The gap is the distance from the best outcome to the median. The limit is the tenth percentile
     of the outcomes, but at least three and at most twenty gaps below the median. In a task without
-    a heavy tail, few outcomes are clipped. The outcome of a diverged run is clipped to the outcomes
-    of other bad runs.
+    a heavy tail, few outcomes are clipped. If a run diverges, its outcome is clipped to about the
+    outcomes of other bad runs.
 
     Args:
         Y: A tensor of the task's outcomes, of any shape, which are maximized. With fewer than ten
             outcomes, the limit is three gaps below the median.
         depth: The minimum distance from the best outcome to the limit. For a target with few
-            outcomes, or with good outcomes only, use the distance in the source tasks. If the gap
+            outcomes, or with good outcomes only, pass the distance in the source tasks. If the gap
             is more than 200 times ``depth``, most runs have diverged, and ``depth`` replaces the
             gap.
         limit: The smallest feasible value of a constrained outcome. Feasible outcomes are not
@@ -481,11 +482,11 @@ def ranks(values: Tensor) -> Tensor:
 def raise_worse_half(Y: Tensor) -> Tensor:
     """Moves the worse half of a task's outcomes up to quantiles of a normal distribution.
 
-    The normal distribution has the median of the outcomes. Its standard deviation is the root mean
-    square distance of the better half from the median. An outcome below the median is moved up to
-    the quantile that corresponds to its rank. The better half does not change. This is a one-sided
-    form of half-rank warping [Song2024vizier]_. Use it while a target has too few outcomes to
-    correct a model's predictions.
+    The mean of the normal distribution is the median of the outcomes. Its standard deviation is the
+    root mean square distance of the better half from the median. An outcome below the median is
+    moved up to the quantile that corresponds to its rank. The better half does not change. This is
+    a one-sided form of half-rank warping [Song2024vizier]_. Use it while a target has too few
+    outcomes to correct a model's predictions.
 
     Args:
         Y: An ``n x 1`` tensor of the task's outcomes, which are maximized.
@@ -577,7 +578,7 @@ def compress_failures(Y: Tensor) -> Tensor:
 
     A diverged run then gets a value near -2, however bad its outcome is. The map depends on all
     outcomes of the task: warp a target's measured outcomes again after each evaluation. The
-    softplus changes from flat to linear within about one unit of the outcome, which suits error
+    softplus changes from flat to linear within about one unit of the outcome. This suits error
     rates and cross entropies.
 
     Args:

@@ -1,7 +1,7 @@
 """Plots of transfer models: weights, slices, calibration and curves (extra ``plot``).
 
-The colours are the palette of Okabe and Ito, which most colour-blind readers can distinguish, and a
-grey. The target is blue.
+The colours are a grey and the palette of Okabe and Ito, which most colour-blind readers can
+distinguish. The target is blue.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def plot_slice(
     single input: with several inputs, the points do not lie on the slice.
 
     Args:
-        model: A non-batched model; any BoTorch model of one outcome.
+        model: Any non-batched BoTorch model of one outcome.
         bounds: The search space whose encoded rows are the model's inputs; or a ``2 x d`` tensor of
             lower and upper bounds of the inputs.
         dimension: The name of the parameter that varies, or the index of the input that varies.
@@ -175,8 +175,8 @@ class Line(NamedTuple):
     Args:
         name: The name of the parameter.
         columns: The indices of the parameter's encoded columns.
-        values: A ``k x c`` tensor of values in these columns.
-        x: The ``k`` positions on the axis of the plot.
+        values: A ``k x c`` tensor: the encodings of ``k`` points in these ``c`` columns.
+        x: The positions of the ``k`` points on the axis of the plot.
         ticks: The values of a categorical parameter, as labels of the axis; ``None`` for a numeric
             parameter.
         log: Whether the axis is logarithmic.
@@ -196,8 +196,8 @@ def parameter_line(space: SearchSpace, parameter: Parameter, num_points: int) ->
     Args:
         space: The search space.
         parameter: A parameter of the space.
-        num_points: Number of points along a numeric parameter. A categorical parameter, and a
-            numeric parameter with at most this number of values, has one point for each value.
+        num_points: Number of points along a numeric parameter. A categorical parameter has one
+            point for each value. So does a numeric parameter with at most this number of values.
 
     Returns:
         The points.
@@ -292,7 +292,7 @@ def plot_curves(
 
     Args:
         prior: The prior of final outcomes, fitted to old curves.
-        runs: The runs of one task, one row a step, with the columns that the prior was fitted to.
+        runs: The runs of one task, one row per step, with the columns that the prior was fitted to.
         history: A table of old runs with the same columns; without it, no old curves are drawn.
         ax: The axes to draw on; new axes if omitted.
         task: The column of ``history`` that names the task.
@@ -356,10 +356,10 @@ def _target_points(model: TransferModel) -> tuple[Tensor, Tensor]:
 
 
 def _source_slices(model: TransferModel, points: Tensor, max_tasks: int) -> Any:
-    """Predicts ``points`` by the source tasks with the largest weights.
+    """Evaluates posteriors at ``points``, for the source tasks with the largest weights.
 
     Yields:
-        The name of the task, and the posterior in the units of the target's outcomes.
+        For each task, its name, and its posterior in the units of the target's outcomes.
     """
     informed = model.member_on_sources
     if informed is None:

@@ -1,4 +1,4 @@
-"""Base classes of priors: immutable objects that pre-training makes and that models are built on.
+"""Base classes of priors. A prior is an immutable result of pre-training; models are built on it.
 
 Read this to write your own prior, or to see what all priors share: units, input transforms, saving
 and loading, views, and cached pre-training. The *units* of a prior are the scale of its outcomes. A
@@ -55,7 +55,7 @@ class TransferPrior(Saved, ABC):
 
     Use a prior to pre-train once and build several models on it. A prior is a module without
     parameters to fit. It can be moved by ``.to()``, copied and pickled, and it has a
-    ``state_dict``. A file of a prior contains the arguments of its constructor. A model holds a
+    ``state_dict``. The file of a saved prior contains the constructor arguments. A model holds a
     view of the prior, so changes to the model affect neither the prior nor other models.
 
     Args:
@@ -129,7 +129,7 @@ class TransferPrior(Saved, ABC):
                 transforms in a chain apply only to the target.
             **options: The options of ``fit``. The defaults for a ``PretrainedPrior`` are HyperBO's
                 preset. If there are at least eight source tasks, the preset holds out a quarter of
-                the tasks to choose the number of steps, unless ``hold_out`` is given.
+                the tasks to choose the number of training steps, unless ``hold_out`` is given.
 
         Returns:
             The prior. Don't change the prior, because other models may use it.
@@ -231,7 +231,7 @@ class Observations(DoubleState):
         return cls(tasks.X[mask], tasks.Y[mask], noise[mask], mask.nonzero()[:, 0])
 
     def select(self, tasks: Tensor) -> Self:
-        """Selects the data of the tasks with the given indices, in the order of ``tasks``."""
+        """Selects the data of ``tasks``, and numbers these tasks from 0 in the given order."""
         sizes = torch.bincount(self.task)
         own = self.task.argsort(stable=True).split(sizes.tolist())
         rows = torch.cat([own[task] for task in tasks.tolist()])
@@ -254,7 +254,7 @@ _LEAST_DIFFERENCE, _LARGEST_DIFFERENCE = 1e-2, 10.0
 class ConditionedPrior(TransferPrior):
     """Base class of :class:`SourceGPs`, :class:`SourceHierarchy` and :class:`SourcePopulation`.
 
-    Use it for your own prior that conditions GPs on the source data.
+    Derive your own prior from this class if the prior conditions GPs on the source data.
 
     Args:
         gps: The conditioned GPs, in the prior's units.
@@ -305,7 +305,7 @@ class ConditionedPrior(TransferPrior):
     @abstractmethod
     @torch.no_grad()
     def _statistics(self) -> dict[str, Tensor]:
-        """Computes statistics of the source data. A prior without source data keeps the statistics.
+        """Computes statistics, which stay in the prior if the source data are removed.
 
         A subclass adds ``differences``: the mean squared distance of each source task from the
         other source tasks, if the tasks can be compared.
@@ -387,7 +387,7 @@ class ConditionedPrior(TransferPrior):
         return OutcomeMoments(int(self.num_points.sum()), *self.pooled_moments)
 
     def typical_outcomes(self) -> tuple[Tensor, Tensor] | None:
-        """Returns all source outcomes and their task indices; ``None`` without source data."""
+        """Returns all source outcomes and their task indices; ``None`` if the prior has no data."""
         return None if self.data is None else (self.outcomes(), self.data.task)
 
     def mean(self, X: Tensor) -> Tensor:
@@ -434,8 +434,8 @@ class ConditionedPrior(TransferPrior):
         """Expected noise variance of a target, in the prior's units.
 
         This is the geometric mean of a typical value and of each source task's noise variance.
-        The typical value replaces smaller noise variances. In a target model, the result is the
-        median of the noise variance's hyperprior.
+        A noise variance below the typical value counts as the typical value. In a target model, the
+        result is the median of the noise variance's hyperprior.
         """
         return self._expected(TYPICAL_NOISE, self.task_noise, TYPICAL_NOISE)
 
@@ -467,7 +467,7 @@ class ConditionedPrior(TransferPrior):
         return target_transform(self.outcome_scale, self.outcome_moments, batch_shape)
 
     def extra_repr(self) -> str:
-        """Returns the summary that ``print`` shows."""
+        """Returns a summary of the prior, for ``print``."""
         return (
             f"tasks={self.num_tasks}, points={int(self.num_points.sum())}, inputs={self.dim}, "
             f"kernel={self.gps.kernel!r}, outcome_scale={self.outcome_scale!r}"

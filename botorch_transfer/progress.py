@@ -42,7 +42,7 @@ def announce(what: str, seconds: float, show: bool | None = None) -> None:
 
 @contextmanager
 def logged_once(logged: set[str]) -> Iterator[None]:
-    """Suppresses repeated log lines of this package while the context is active.
+    """Suppresses repeated log lines of this package within a ``with`` block.
 
     Args:
         logged: The log lines so far; this function adds new lines.
@@ -97,7 +97,7 @@ def track(
 
 @contextmanager
 def overridden(variable: ContextVar[Any], value: Any) -> Iterator[None]:
-    """Sets a context variable while the context is active; ``None`` does not change it."""
+    """Sets a context variable to ``value`` within a ``with`` block; ``None`` changes nothing."""
     token = variable.set(variable.get() if value is None else value)
     try:
         yield
@@ -106,7 +106,7 @@ def overridden(variable: ContextVar[Any], value: Any) -> Iterator[None]:
 
 
 def showing(progress: bool | None) -> AbstractContextManager[None]:
-    """Sets whether pre-training shows its progress by default, while the context is active.
+    """Sets whether pre-training within a ``with`` block shows its progress by default.
 
     Args:
         progress: See ``show`` of :func:`track`; ``None`` does not change the default.

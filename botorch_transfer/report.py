@@ -211,8 +211,9 @@ def source_finding(helpful: float, inverted: float, num_points: int, spread: flo
         inverted: The log Bayes factor of a negative slope.
         num_points: Number of target points.
         spread: The standard deviation of the source's predictions at these points. The spread is
-            small if all points are near an optimum. There, a source with a slightly shifted optimum
-            looks inverted, so the finding is then neither inverted nor irrelevant.
+            small if all points are near an optimum. Near an optimum, a source with a slightly
+            shifted optimum looks inverted. With a small spread, the finding is therefore neither
+            inverted nor irrelevant.
 
     Returns:
         ``"helpful"``, ``"inverted"``, ``"irrelevant"`` or ``"unclear"``.

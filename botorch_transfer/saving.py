@@ -111,8 +111,8 @@ def unpack(
     Args:
         value: The result of :func:`pack`.
         tensors: The tensors by name.
-        input_transform: The user's input transform, which replaces a transform that no file can
-            hold; ``None`` if the user gives no transform.
+        input_transform: The user's input transform, in place of a transform that cannot be saved;
+            ``None`` if the user gives no transform.
 
     Returns:
         The value.
@@ -178,8 +178,8 @@ class Saved(NamedState):
         Args:
             path: The file.
             device: The device of the prior; the CPU if omitted.
-            input_transform: The prior's input transform. Only needed if it is not BoTorch's
-                ``Normalize``, because the file contains a ``Normalize``.
+            input_transform: The prior's input transform. The file can contain only BoTorch's
+                ``Normalize``, so pass any other transform.
             **modules: ``mean_module`` and ``covar_module`` of a ``PretrainedPrior`` that was built
                 from your own modules. The file holds only the parameters of these modules. If mean
                 and kernel shared a network when the prior was saved, the given mean and kernel must
@@ -321,10 +321,10 @@ def stored(
 
     Args:
         key: The content key (:func:`~.memo.content_key`) of everything that the result depends on.
-        compute: Computes the result.
-        write: Converts a result to the values to save, by name; see :func:`pack`.
-        read: Restores exactly the same result. Its arguments are the file's path, and the class
-            name that the file's header must have.
+        compute: Function that computes the result.
+        write: Function that converts the result to the values to save, by name; see :func:`pack`.
+        read: Function that restores exactly the written result. Its arguments are the file's path,
+            and the class name that the file's header must have.
 
     Returns:
         The result.

@@ -37,7 +37,7 @@ class TaskFamily(SyntheticTestFunction):
 
     Use a family to test transfer between similar tasks. A subclass defines the intervals from which
     parameters are drawn. The optimum of a task has no formula, so the first access of
-    ``optimal_value`` or ``optimizers`` searches for it.
+    ``optimal_value`` or ``optimizers`` searches for the optimum.
 
     Args:
         noise_std: The standard deviation of the observation noise.
@@ -61,7 +61,7 @@ class TaskFamily(SyntheticTestFunction):
 
     @property
     def continuous_inds(self) -> list[int]:  # type: ignore[override]
-        """Indices of the continuous inputs, which are all inputs."""
+        """Indices of the continuous inputs; all inputs are continuous."""
         return list(range(self.dim))
 
     @classmethod
@@ -70,7 +70,7 @@ class TaskFamily(SyntheticTestFunction):
 
         Args:
             num_tasks: The number of tasks.
-            seed: The seed. The first tasks do not depend on the number of tasks.
+            seed: The seed. A larger ``num_tasks`` only appends tasks to the list.
             **options: Further arguments of the constructor, such as ``negate``.
 
         Returns:
@@ -192,7 +192,7 @@ class AlpineFamily(TaskFamily):
 
         Args:
             num_tasks: The number of tasks, at most five.
-            seed: The seed. The first tasks do not depend on the number of tasks.
+            seed: The seed. A larger ``num_tasks`` only appends tasks to the list.
             **options: Further arguments of the constructor, such as ``negate``.
 
         Returns:

@@ -183,7 +183,7 @@ class AveragedGP(  # type: ignore[misc]
         self._set_members({**members, PLAIN_MEMBER: own})
 
     def _set_members(self, members: Mapping[str, TransferModel]) -> None:
-        """Sets the averaged models, and takes transforms and known noise from the plain GP."""
+        """Stores the averaged models, and shares the plain GP's transforms and known noise."""
         self.members = cast(Any, ModuleDict(cast(Any, members)))
         for name in ("input_transform", "outcome_transform"):
             if hasattr(self.plain, name):
@@ -203,7 +203,7 @@ class AveragedGP(  # type: ignore[misc]
 
     @property
     def used(self) -> list[bool]:
-        """A flag for each averaged model: whether its share is positive for any target."""
+        """For each averaged model, whether its share is positive for any target of the batch."""
         return (self.shares != 0).reshape(-1, self.shares.shape[-1]).any(dim=0).tolist()
 
     @property
@@ -213,7 +213,10 @@ class AveragedGP(  # type: ignore[misc]
 
     @property
     def member_on_sources(self) -> OnSources | None:
-        """The first averaged model that is built on one GP for each source task, or ``None``."""
+        """The first averaged model that is built on one GP for each source task.
+
+        ``None`` if there is no such model.
+        """
         found = (member.member_on_sources for member in self.members.values())
         return next((member for member in found if member is not None), None)
 
@@ -252,7 +255,7 @@ class AveragedGP(  # type: ignore[misc]
             cast(Any, self.likelihood).noise_covar.derive(noise)
 
     def _averaged(self, values: Sequence[Tensor]) -> Tensor:
-        """Averages one ``batch_shape x n`` tensor for each member, weighted by the shares."""
+        """Averages the members' ``batch_shape x n`` tensors, weighted by the members' shares."""
         shares = self.shares.unsqueeze(-2).unbind(dim=-1)
         return cast(Tensor, sum(p * value for p, value in zip(shares, values, strict=True)))
 
@@ -315,7 +318,7 @@ class AveragedGP(  # type: ignore[misc]
         return mixed(predictions, self.shares[..., self.used])
 
     def forward(self, *args: Any) -> NoReturn:
-        """Raises an error, because an average has no prior of an exact GP.
+        """Raises an error, because an average of models is not an exact GP.
 
         Args:
             *args: Ignored.
@@ -326,7 +329,7 @@ class AveragedGP(  # type: ignore[misc]
         raise self._is_no_exact_gp()
 
     def source_parts(self, X: Tensor, names: Sequence[str]) -> Tensor:
-        """Averages over the members each source task's contribution to the prior mean."""
+        """Returns each source task's contribution to the prior mean, averaged over the members."""
         parts = [
             self._scale_and_shift(member)[0] * member.source_parts(X, names)
             for member in self.members.values()
@@ -452,7 +455,10 @@ class AveragedGP(  # type: ignore[misc]
 
     @_original_train_inputs.setter
     def _original_train_inputs(self, X: Tensor | None) -> None:
-        """Sets the original inputs of all members; BoTorch's conditioning sets this attribute."""
+        """Sets the original inputs of all members, before the input transform.
+
+        BoTorch's conditioning sets this attribute.
+        """
         for member in self.members.values():
             member._original_train_inputs = X
 
@@ -552,7 +558,8 @@ def build_member(model_class: Callable[..., TransferModel], *data: Any, **option
     Args:
         model_class: The class, or a function that returns a model.
         *data: The target's inputs, the target's outcomes, and the prior or source data.
-        **options: Further arguments. Arguments with default values are not passed on.
+        **options: Further arguments. Options that the user left at their defaults are not passed
+            on.
 
     Returns:
         The model.

@@ -91,15 +91,15 @@ def leave_one_out_evidence(Y: Tensor, transfer: Moments, plain: Moments, noise: 
 def prior_evidence(
     Y: Tensor, transfer: MultivariateNormal, plain: MultivariateNormal, noise: Tensor
 ) -> Tensor:
-    """Computes the log evidence for the transferred prior against the plain GP's prior.
+    """Computes the log evidence for the transfer model's prior against the plain GP's prior.
 
-    A constant of unknown value, with unit prior variance, is added to both priors. So the
-    transferred prior is not penalized if the target's outcomes are all larger or all smaller than
-    the sources' outcomes.
+    A constant of unknown value, with unit prior variance, is added to both priors. So the transfer
+    model's prior is not penalized if the target's outcomes are all larger or all smaller than the
+    sources' outcomes.
 
     Args:
         Y: A ``batch_shape x n`` tensor of outcomes.
-        transfer: The transferred prior at the points.
+        transfer: The transfer model's prior at the points.
         plain: The plain GP's prior at the points.
         noise: A ``batch_shape x n`` tensor of noise variances, the same for both priors.
 
@@ -134,10 +134,10 @@ class GuardedTransferGP(AveragedGP):
     points, the weight is usually one. If the prior is a :class:`SourceGPs` of five or more tasks
     that do not predict one another, the weight is zero, and predictions are constant.
 
-    Use the model if old tasks may mislead, for instance because the old tasks come from another
-    machine, or because the sign of an outcome has changed. If the old tasks agree with one another,
-    the first evaluation still follows the old tasks. The model costs as much as both models
-    together. BoTorch's analytic noisy expected improvement takes exact GPs only: use
+    Use the model if old tasks may mislead, for instance because they come from another machine, or
+    because the sign of an outcome has changed. If the old tasks agree with one another, the first
+    evaluation still follows the old tasks. The model costs as much as both models together.
+    BoTorch's analytic noisy expected improvement takes exact GPs only: use
     ``qLogNoisyExpectedImprovement``.
 
     Args:
@@ -251,8 +251,8 @@ class GuardedTransferGP(AveragedGP):
         """Computes the log evidence for the transfer model against the plain GP.
 
         Returns:
-            A ``batch_shape`` tensor: positive if the data favour the transfer model, zero without
-            points.
+            A ``batch_shape`` tensor: positive if the data favour the transfer model, zero if there
+            are no target points.
         """
         training = self.training
         with torch.no_grad():

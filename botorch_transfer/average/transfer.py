@@ -66,8 +66,8 @@ def member_shares(Y: Tensor, num_members: int, patience: int = PATIENCE) -> Tens
     Args:
         Y: A ``batch_shape x n`` tensor of outcomes, in the order of the evaluations.
         num_members: The number of models ``K``.
-        patience: The number of evaluations, including the last improvement, after which all models
-            have the same share.
+        patience: The number of evaluations after which all models have the same share. The
+            evaluation with the last improvement counts as the first of them.
 
     Returns:
         A ``batch_shape x K`` tensor of shares that add up to one.
@@ -229,7 +229,9 @@ class TransferGP(AveragedGP):
         return cast(Kernel, self.plain.covar_module)
 
     def source_range(self) -> Tensor | None:
-        """Returns the range of the sources' inputs, outside of which improvements are reduced.
+        """Returns the range of the sources' inputs.
+
+        The search reduces the expected improvement of inputs outside this range.
 
         Returns:
             A ``2 x d`` tensor of bounds, after the input transform. A bound is infinite if the
@@ -261,7 +263,7 @@ def _classes_and_priors(
     """Returns the class and the prior of each model to average, by name.
 
     A class without a prior gets the source data instead. If ``prior`` is a single prior, only the
-    classes that accept it are returned.
+    classes that accept this prior are returned.
     """
     if not members:
         raise ValueError("There are no members: give members= at least one model to average.")

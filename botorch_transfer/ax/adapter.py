@@ -371,9 +371,9 @@ class TransferAdapter(TorchAdapter):
         Before the first complete trial, the outcomes of early-stopped trials become NaN.
 
         Returns:
-            The changed data. Also a mapping from metrics to tensors of variances, with one entry
-            per trial with an outcome. A variance is zero unless the outcome is a prediction. The
-            mapping is empty if no trial was stopped early.
+            The changed data. Also a mapping from metrics to tensors of variances. A tensor has one
+            variance per trial with an outcome. A variance is zero unless the outcome is a
+            prediction. The mapping is empty if no trial was stopped early.
         """
         experiment, added = self._experiment, dict[str, Tensor]()
         stopped = experiment.trial_indices_by_status[TrialStatus.EARLY_STOPPED]

@@ -98,8 +98,8 @@ class TransferHistory:
     Args:
         columns: The columns of the table, by name: parameters, metrics, standard errors
             (``"<metric>_sem"``), and ``"old task"``, the name of the old task.
-        missing: Mapping from parameters to their values in runs that do not record them: the
-            parameter has no column, or the cell is empty. ``None`` for an unknown value.
+        missing: Mapping from parameters to assumed values; ``None`` for an unknown value. A run
+            gets the assumed value if the parameter has no column, or if the run's cell is empty.
         positional: Whether the columns of parameters are named by their position in the search
             space: ``"0"``, ``"1"`` and so on.
         varied: The parameters that old Ax experiments varied; empty if the runs do not come from Ax
@@ -162,8 +162,8 @@ class TransferHistory:
         Args:
             frame: The table, with one row per run.
             task: The column of the task names.
-            missing: Mapping from parameters to their values in runs that do not record them;
-                ``None`` for an unknown value.
+            missing: Values for runs that do not record a parameter, by parameter name; ``None``
+                for an unknown value.
 
         Returns:
             The history, in which empty cells are ``None``.
@@ -200,9 +200,8 @@ class TransferHistory:
             metrics: A mapping from metrics to mappings from old tasks to ``(X, Y)`` or
                 ``(X, Y, Yvar)``, in raw units. ``X`` is ``n_i x d``; ``Y`` and ``Yvar`` are
                 ``n_i x 1``.
-            missing: Mapping from parameters without a column to their values in the old runs;
-                ``None`` for an unknown value. Only the last parameters of the search space may lack
-                a column.
+            missing: Values of parameters without a column, by parameter name; ``None`` for an
+                unknown value. Only the last parameters of the search space may lack a column.
 
         Returns:
             The history.
@@ -243,8 +242,8 @@ class TransferHistory:
         Args:
             experiments: The old experiments, or their clients, with data. An ``AuxiliarySource``
                 also renames the parameters and metrics of an experiment.
-            missing: Mapping from parameters that old experiments lack to their values in these
-                experiments; ``None`` for an unknown value.
+            missing: Values of parameters that old experiments lack, by parameter name; ``None``
+                for an unknown value.
             rename: Mapping from old names of parameters and metrics to new names.
 
         Returns:
@@ -252,8 +251,8 @@ class TransferHistory:
             without data are left out.
 
         Raises:
-            UserInputError: If two experiments have the same name. Also if no experiment has one of
-                the old names in ``rename``, or if an experiment already has one of the new names.
+            UserInputError: If two experiments have the same name. Also if an old name in ``rename``
+                occurs in no experiment, or if a new name already occurs in an experiment.
         """
         sources = [
             given if isinstance(given, AuxiliarySource) else AuxiliarySource(experiment_of(given))
@@ -400,7 +399,7 @@ class TransferHistory:
 
 
 def _renamed(source: AuxiliarySource, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Replaces the names of an old experiment's parameters, the keys, by the new names."""
+    """Renames the keys of ``parameters``, which are names of an old experiment's parameters."""
     new_names = {old: new for new, old in source.transfer_param_config.items()}
     return {new_names.get(name, name): value for name, value in parameters.items()}
 

@@ -128,9 +128,9 @@ def transfer_generation_strategy(
             to ``(X, Y)`` or ``(X, Y, Yvar)``. Columns of ``X`` have the order of the search space.
             Tensors must be finite. In the other forms, runs without a finite value are left out.
         task: The column of the task names in a table.
-        missing: Mapping from parameters that old runs lack to their values in these runs; ``None``
-            for an unknown value. If a parameter is not in this mapping, the value of the status quo
-            is assumed.
+        missing: Values of parameters that old runs lack, by parameter name; ``None`` for an unknown
+            value. If such a parameter is not in ``missing``, its value in the status quo is
+            assumed.
         rename: Mapping from old names to new names: of parameters, of metrics of experiments, or of
             table columns.
         robust: Whether outcomes far worse than the median are clipped at a limit, in old runs and

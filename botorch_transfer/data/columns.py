@@ -62,7 +62,7 @@ def check_columns(
         frame: The table.
         space: The search space.
         named: Pairs of an argument, such as ``"task"``, and the column that this argument names.
-        missing: Mapping from parameters that the table does not record to their values; ``None``
+        missing: Values of parameters that the table does not record, by parameter name; ``None``
             for an unknown value.
         changed: Whether the search space may have changed, so that the table may lack parameters.
 
@@ -134,7 +134,7 @@ def check_columns(
 
 
 def _fits(column: Series, parameter: Parameter) -> bool:
-    """Returns whether a column has at least two values, which the parameter can all have."""
+    """Returns whether a column has at least two different values, all valid for the parameter."""
     values = column.dropna().drop_duplicates()
     if len(values) < 2 or parameter.is_numeric == is_text(values):
         return False

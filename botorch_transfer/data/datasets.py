@@ -138,7 +138,7 @@ def joint_bytes(num_points: int, dtype: torch.dtype) -> int:
         dtype: Data type of the model.
 
     Returns:
-        A number of bytes.
+        The estimated number of bytes.
     """
     return _MATRICES_IN_FLIGHT * num_points**2 * dtype.itemsize
 

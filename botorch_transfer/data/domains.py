@@ -191,7 +191,7 @@ def transform_outcomes(sources: Any, steps: Steps) -> Any:
 
 
 def _as_indices(dim: int, discrete_dims: Iterable[int]) -> tuple[int, ...]:
-    """Sorts indices of discrete inputs, without repeats; negative indices count from the end."""
+    """Sorts indices of inputs, and removes repeats; a negative index counts from the end."""
     try:
         return tuple(sorted({range(dim)[index] for index in discrete_dims}))
     except (IndexError, TypeError) as error:

@@ -63,8 +63,8 @@ logger = logging.getLogger(__name__)
 ENOUGH_SAME, MOST = 3, 0.9
 
 #: A task that repeats another task is left out only if it has at least this number of different
-#: outcomes, or if all its outcomes differ. Two tasks with few different outcomes may be equal by
-#: chance.
+#: outcomes. A task with three or four runs is left out only if all its outcomes differ. Two tasks
+#: with few different outcomes may be equal by chance.
 ENOUGH_LEVELS = 5
 
 #: Bounds of rank correlations of outcomes. A task of ``n`` runs is reversed, maybe by a wrong sign,
@@ -91,8 +91,8 @@ SLIGHTLY, SAME_PLACE = 0.1, 1e-4
 #: Maximum number of values in a log line.
 MAX_COUNTED = 4
 
-#: A log line recommends logarithms if the median loss of a task is more than this many times its
-#: best loss.
+#: A log line recommends logarithms if, in at least half of the tasks, the median loss is more than
+#: this many times the best loss.
 MANY_TIMES = 10.0
 
 
@@ -169,8 +169,8 @@ def from_dataframe(
             standard error of the task. If all cells of a task are empty, the model infers the noise
             variance. With ``failed="worst"``, a failed run gets the largest standard error of its
             task.
-        missing: Mapping from parameters that a task does not record (the column is empty or absent)
-            to their values in the task; ``None`` for an unknown value.
+        missing: Values of parameters that a task does not record, by parameter name; ``None`` for
+            an unknown value. A task does not record a parameter if the column is empty or absent.
         rename: Mapping from old to new names of columns.
         changed: Whether the search space has changed since the runs. If ``False``, an unrecorded
             parameter that is not in ``missing`` raises an error, and a warning counts the runs
@@ -368,9 +368,9 @@ def read_history(
 
 
 #: Lists for the log. ``displaced``: task and row of each run that cannot be encoded. ``lost``:
-#: column and cell of each value that cannot be encoded. ``outside``: task and row of each run
-#: outside of the unit cube. ``far``: task and row of each run that lies more than ``FAR_OUTSIDE``
-#: outside of the unit cube. ``limited``: task of each very bad outcome.
+#: column, cell and remark for each value that cannot be encoded. ``outside``: task and row of each
+#: run outside of the unit cube. ``far``: task and row of each run that lies more than
+#: ``FAR_OUTSIDE`` outside of the unit cube. ``limited``: task of each very bad outcome.
 _Notes = defaultdict[str, list[Any]]
 
 #: A warning names old runs whose distance from the range of a parameter is above this number times
@@ -453,10 +453,11 @@ def without_repeats(
 
     Returns:
         The old runs of the remaining tasks. A task repeats another task if at least 90 % of its
-        runs are also runs of the other task, and if these runs have at least three different
-        outcomes. A task repeats the current study if at least three of its runs are runs of the
-        study, and if one of two conditions holds: the outcomes of these runs all differ, or these
-        runs are at least 90 % of the task's runs.
+        runs are also runs of the other task, and if these runs have at least five different
+        outcomes. In a task of three or four runs, all outcomes must differ. A task repeats the
+        current study if at least three of its runs are runs of the study, and if one of two
+        conditions holds: the outcomes of these runs all differ, or these runs are at least 90 % of
+        the task's runs and have at least two different outcomes.
     """
     history = _without_copies(history, space, outcomes, task)
     if runs is None:
@@ -541,7 +542,7 @@ def limit_task(
             (:func:`~botorch_transfer.outcome_transforms.raise_worse_half`).
 
     Returns:
-        The task with clipped outcomes; the same object if no outcome changes.
+        A task with clipped outcomes; the object ``task`` itself if no outcome changes.
 
     Example:
         >>> X, Y = torch.rand(4, 1), torch.tensor([[4.0], [3.0], [2.0], [-1e6]])
@@ -607,7 +608,7 @@ def has_failed(frame: DataFrame, Y: NDArray[np.float64]) -> NDArray[np.bool_]:
 def _places(runs: DataFrame, space: SearchSpace) -> list[Tensor]:
     """Encodes failed runs; leaves out each run with a value that is missing or cannot be encoded.
 
-    Returns a list of tensors of inputs, which may be empty.
+    Returns a list of tensors of encoded inputs. The list may be empty.
     """
     try:
         X = space.place(runs)
@@ -792,7 +793,7 @@ class Runs(NamedTuple):
         return self.X[self.succeeded]
 
     def known(self, index: int) -> Runs:
-        """Returns only the outcome with this index, and only the runs in which it is known."""
+        """Returns the runs in which the outcome ``index`` is known, without the other outcomes."""
         rows, one = self.Y[:, index].isfinite(), slice(index, index + 1)
         known = {name: getattr(self, name)[rows, one] for name in ("Y", "Yvar", "added")}
         return self._replace(X=self.X[rows], succeeded=self.succeeded[rows], **known)

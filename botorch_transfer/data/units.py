@@ -188,6 +188,9 @@ def mixed_outcomes(groups: Mapping[str, Array], name: str) -> Iterator[str]:
         pairs = {f"and {high} in {key}": part for key, part in parts.items()}
         small = [key for key, (x, y) in parts.items() if len(x) and not len(y)]
         large = [key for key, (_, y) in parts.items() if len(y)]
+        both = sum(len(parts[key][0]) > 0 for key in large)
+        if factor < 0 and both > 1:  # the outcome has both signs
+            continue
         if small and large:
             x, y = (np.concatenate([v for k in keys for v in parts[k]]) for keys in (small, large))
             pairs[f"in {small[0]} and {high} in {large[0]}"] = x, y

@@ -81,7 +81,7 @@ def load_tuning_history(space: str | None = None) -> pd.DataFrame:
 def _with_whole_numbers(frame: pd.DataFrame, space: SearchSpace) -> pd.DataFrame:
     """Converts the columns of integer and ordinal parameters to the dtype int64.
 
-    They are floats in the file, because the cells of other spaces are empty.
+    The file has these columns as floats, because their cells are empty in runs of other spaces.
     """
     kinds = IntegerParameter, OrdinalParameter
     whole = [p.name for p in space.parameters if isinstance(p, kinds) and p.name in frame]
@@ -93,7 +93,7 @@ def load_learning_curves(space: str) -> pd.DataFrame:
 
     Use these curves to test early stopping. On each of the 18 tasks, 40 configurations of the MLP
     were trained for 30 epochs, and 20 configurations of gradient boosting for 80 stages. The loss
-    is evaluated on a held-out half of the rows.
+    is evaluated on a held-out half of the task's rows.
 
     Args:
         space: `"mlp"` or `"gbm"`.

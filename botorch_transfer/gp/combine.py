@@ -60,11 +60,11 @@ class SourceWeights(Module, ABC):
     @property
     @abstractmethod
     def weights(self) -> Tensor:
-        """The weights of the source tasks in the sum, a ``batch_shape x M`` tensor."""
+        """The weights of the summed source posteriors, a ``batch_shape x M`` tensor."""
 
     @property
     def all_weights(self) -> Tensor:
-        """The weights of all ``M`` source tasks; zero for tasks that are not in the sum."""
+        """The weights of all ``M`` source tasks; zero for tasks that the weighted sum omits."""
         return self.weights
 
     def selected(self, gps: ConditionedBatch) -> tuple[ConditionedBatch, Tensor]:
@@ -198,7 +198,7 @@ def _set_weights(module: TaskWeights, value: Tensor) -> None:
 
 
 class EnsembleWeights(SourceWeights):
-    """Weights of the source tasks and of the target's own model, with the sum one.
+    """Weights of the source tasks and of the target's own model, which add up to one.
 
     These weights are called *shares*. The ensemble computes the shares, and passes them to
     :meth:`set`. The shares are stored as a parameter that requires no gradient, so that they are
@@ -319,10 +319,10 @@ class WeightedSumKernel(PriorKernel):
         return SourcePath(*selected, sample_shape + batch_shape, num_features)
 
     def expand(self, mean: Mean, rest: Expansion, T: Tensor) -> Expansion | None:
-        """Builds the expansion of a prior with this kernel, see :meth:`.PriorKernel.expand`.
+        """Writes a prior with this kernel as a sum, see :meth:`.PriorKernel.expand`.
 
         Returns ``None`` in three cases: ``mean`` and this kernel have different weights or source
-        GPs, the source tasks are not independent, or the expansion would take too much memory.
+        GPs, the source tasks are not independent, or the result would take too much memory.
         """
         gps, weights = _selected(self.gps, self.task_weights)
         is_ours = isinstance(mean, WeightedSumMean) and mean.task_weights is self.task_weights
@@ -352,8 +352,8 @@ class WeightedSumKernel(PriorKernel):
             x: A ``batch_shape x n x d`` tensor of inputs.
 
         Returns:
-            A ``batch_shape x S x n x n`` tensor, or an ``S x n x n`` tensor if all batches have the
-            same inputs.
+            A ``batch_shape x S x n x n`` tensor, or an ``S x n x n`` tensor if all elements of the
+            batch have the same inputs.
         """
         gps, _ = _selected(self.gps, self.task_weights)
         points = x if x.requires_grad else collapse_batch(x)
@@ -365,7 +365,7 @@ class SourceMean(Mean, ABC):
 
     @abstractmethod
     def parts(self, x: Tensor) -> Tensor:
-        """Evaluates the contribution of each source task to the prior mean, for reports.
+        """Evaluates the contribution of each source task to the prior mean.
 
         Args:
             x: An ``n x d`` tensor of inputs.
@@ -440,8 +440,8 @@ class WeightedSumMean(SourceMean):
             x: A ``batch_shape x n x d`` tensor of inputs.
 
         Returns:
-            A ``batch_shape x S x n`` tensor, or an ``S x n`` tensor if all batches have the same
-            inputs.
+            A ``batch_shape x S x n`` tensor, or an ``S x n`` tensor if all elements of the batch
+            have the same inputs.
         """
         gps, _ = _selected(self.gps, self.task_weights)
         points = x if x.requires_grad else collapse_batch(x)

@@ -62,10 +62,10 @@ class Part:
         points: A ``B x N x d`` tensor: the fixed points ``X_i`` of each kernel.
         root: A ``B x r x n`` tensor: the matrix ``R_i`` of each kernel. It whitens the kernel
             values at the first ``n`` points. Values at the remaining points are not whitened.
-        columns: A ``B x (r + N - n) x (2 + T)`` tensor of coefficients. Its rows are for the
-            whitened kernel values, followed by the kernel values that are not whitened. Its columns
-            are ``a_i`` for the mean, ``l_i`` for the variance, and ``C_i`` for the covariances with
-            the ``T`` fixed inputs.
+        columns: A ``B x (r + N - n) x (2 + T)`` tensor of coefficients. The first ``r`` rows
+            are for the whitened kernel values, and the other rows are for the remaining kernel
+            values. The columns are ``a_i`` for the mean, ``l_i`` for the variance, and ``C_i`` for
+            the covariances with the ``T`` fixed inputs.
         squares: A ``B x r`` tensor: the diagonal of ``S_i``. It multiplies the squares of whitened
             kernel values. ``S_i`` is zero for kernel values that are not whitened.
         factor: A ``B`` tensor: the factor ``q_i`` of each kernel in the covariance.
@@ -85,8 +85,8 @@ class Part:
         Args:
             kernel: One stationary kernel.
             T: The fixed inputs, a ``T x d`` tensor.
-            reference: An ``R x d`` tensor of additional fixed points. Their coefficients are zero,
-                and the caller can change them.
+            reference: An ``R x d`` tensor of additional fixed points. The coefficients of these
+                points are zero until the caller sets them.
 
         Returns:
             A :class:`Part` with one kernel and ``T + R`` fixed points.
@@ -131,7 +131,7 @@ class Part:
         return cls(gps.stationary, points, root, columns, of_rows, squares)
 
     def mapped(self, matrix: Tensor) -> Part:
-        """Returns new terms: the vector (mean, variance, covariances) times a matrix."""
+        """Returns new terms for the row vector (mean, variance, covariances) times a matrix."""
         square = matrix[1, 1]
         squares, factor = square * self.squares, square * self.factor
         return replace(self, columns=self.columns @ matrix, squares=squares, factor=factor)
@@ -143,7 +143,7 @@ class Part:
 
     @cached_property
     def of_kernel_values(self) -> tuple[Tensor, Tensor]:
-        """The log signal variance of each kernel, and two divided by its lengthscales."""
+        """Each kernel's log signal variance, and the numbers ``2 / lengthscale``."""
         return self.kernel.scale.log()[:, None, None], 2 / self.kernel.lengthscale
 
     def whiten(self, values: Tensor) -> Tensor:
@@ -239,7 +239,7 @@ class Expansion:
     constants: Tensor
 
     def mapped(self, matrix: Tensor) -> Expansion:
-        """Returns a new expansion: the vector (mean, variance, covariances) times a matrix."""
+        """Returns the expansion of the row vector (mean, variance, covariances) times a matrix."""
         return Expansion([part.mapped(matrix) for part in self.parts], self.constants @ matrix)
 
 

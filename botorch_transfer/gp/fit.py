@@ -38,7 +38,8 @@ class TaskObjective(FitObjective):
     """Negative log posterior of the hyperparameters of ``M`` independent GPs, one for each task.
 
     A row of parameters has ``d + 2`` columns: ``log(lengthscale), log(outputscale), log(noise)``.
-    By default, the prior mean is zero. With ``shared``, one more column is a constant prior mean.
+    By default, the prior mean is zero. With ``shared``, one more column holds
+    a constant prior mean.
 
     Args:
         tasks: The data of ``M`` tasks, padded to the same number of points.
@@ -264,7 +265,7 @@ def fit_map(
 
 
 def _has_constant_input(tasks: PaddedTasks) -> Tensor:
-    """Returns the mask of the tasks in which an input is constant, an ``M`` boolean tensor."""
+    """Returns the mask of tasks in which some input is constant, an ``M`` boolean tensor."""
     first = tasks.X[:, :1]
     varies = ((first != tasks.X) & tasks.mask.unsqueeze(-1)).any(dim=-2)
     # Excludes tasks with one point, because a single outcome has no variance.
@@ -272,12 +273,12 @@ def _has_constant_input(tasks: PaddedTasks) -> Tensor:
 
 
 def _at_most_one(outputscale: Hyperparameter) -> Hyperparameter:
-    """Bounds the signal variance by one, which is the variance of standardized outcomes.
+    """Returns the hyperparameter of the signal variance with an upper bound of one.
 
-    If an input is constant in a task, the task has no information about other values of the input.
-    Far from the constant value, the variance of predictions is the signal variance. Without the
-    bound, the fitted signal variance of a smooth task would be a hundred times the variance of the
-    task's outcomes.
+    One is the variance of standardized outcomes. If an input is constant in a task, the task has no
+    information about other values of the input. Far from the constant value, the variance of
+    predictions is the signal variance. Without the bound, the fitted signal variance of a smooth
+    task would be a hundred times the variance of the task's outcomes.
     """
     upper = max(outputscale.lower, 1.0)
     return replace(outputscale, start=min(outputscale.start, upper), upper=upper)

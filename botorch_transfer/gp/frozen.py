@@ -114,7 +114,7 @@ class FrozenPosterior:
         return mean.to(X), covariance.to(X)
 
     def further(self, X: Tensor, Y: Tensor, noise: Tensor) -> FurtherData:
-        """Precomputes terms of additional data, such as fantasies, for :meth:`joint`.
+        """Precomputes terms that condition :meth:`joint` on additional data, such as fantasies.
 
         Args:
             X: A ``batch_shape x q x d`` tensor of transformed inputs.
@@ -139,6 +139,7 @@ class FrozenPosterior:
 
         Returns:
             A ``batch_shape x q x n`` tensor, ``k(x, X) L⁻ᵀ`` in the units of :meth:`__call__`.
+            ``L`` is the Cholesky factor of the covariance matrix of the data.
         """
         return JointInputs(self.expansion, x.double()).columns[..., 2 : 2 + self.num_points]
 
@@ -209,8 +210,8 @@ class JointInputs:
     The cached tensors keep their autograd graph.
 
     Args:
-        posterior: The expansion of a posterior. For :meth:`covariance`, its fixed inputs must be
-            the inputs of the data, without further inputs.
+        posterior: The expansion of a posterior. For :meth:`covariance`, the fixed inputs of the
+            expansion must be exactly the inputs of the data.
         x: A ``batch_shape x q x d`` tensor of transformed inputs.
     """
 

@@ -159,7 +159,7 @@ class LogPrior:
 
     Args:
         priors: Pairs of a hyperprior and the number of hyperparameters with this hyperprior. If the
-            hyperprior is ``None``, the log density of its hyperparameters is zero.
+            hyperprior is ``None``, the log density of these hyperparameters is zero.
 
     Example:
         >>> log_prior = LogPrior([(GammaPrior(2.0, 1.0), 3), (None, 1)])
@@ -276,7 +276,7 @@ class Hyperparameter:
         return (state, self.start, self.lower, self.upper)
 
     def constraint(self) -> LogTransformedInterval:
-        """Builds a GPyTorch constraint with these bounds; the raw parameter is a logarithm."""
+        """Builds a GPyTorch constraint with these bounds; the raw parameter is the value's log."""
         return LogTransformedInterval(self.lower, self.upper, initial_value=self.start)
 
     def sample(self, shape: torch.Size, generator: torch.Generator) -> Tensor:
@@ -383,7 +383,8 @@ def cautious_hyperparameters(
     zero. With these hyperpriors, if the sources predict two target points well, MAP ends at a
     residual variance of ``1e-4``. Predictions at other inputs are then wrong by many standard
     deviations. The cautious hyperpriors are narrower. With a cautious hyperprior, MAP maximizes the
-    density of the hyperparameter's logarithm. The mode of this density is the median:
+    density of the hyperparameter's logarithm. The mode of this density is the median.
+    ``variance`` and ``noise`` on the right are the arguments of this function:
 
     .. code-block:: text
 
@@ -477,7 +478,8 @@ def start_and_bounds(prior: Prior) -> tuple[Tensor, Tensor, Tensor]:
 
     The starting value is the hyperprior's mean. A Gamma density with a shape of at most one has its
     mode at zero, and a fit to few points would end at zero. For such a density, the lower bound is
-    therefore the first percentile. A uniform hyperprior has its own bounds.
+    therefore the first percentile. For a uniform hyperprior, the bounds are the ends of the
+    hyperprior's interval.
 
     Args:
         prior: A Gamma or uniform prior, univariate or of ``d`` independent hyperparameters.
@@ -542,7 +544,7 @@ def residual_kernel(
 
 
 def own_mean(batch_shape: torch.Size) -> ConstantMean:
-    """Builds the prior mean of a GP that is fitted to the target only.
+    """Builds the prior mean of a GP that is fitted only to the target's data.
 
     Args:
         batch_shape: The batch shape of the target model.
@@ -554,7 +556,7 @@ def own_mean(batch_shape: torch.Size) -> ConstantMean:
 
 
 class UnseenNoiseLikelihood(FixedNoiseGaussianLikelihood):
-    """Gaussian likelihood with known noise variances that also works without training points.
+    """Gaussian likelihood that has known noise variances, and works without training points.
 
     For new observations, BoTorch uses the mean of the known noise variances. Without training
     points, there is no such mean, and this likelihood uses ``stand_in`` instead.

@@ -99,8 +99,8 @@ def single_threaded_scipy() -> Iterator[None]:
     """Limits SciPy's BLAS to one thread in the whole process, while the context is active.
 
     A step of L-BFGS-B works on a dozen numbers, and several threads would make it slower. If fits
-    overlap in time, only the first fit sets and resets the limit. Otherwise, a later fit could
-    store the limit of one thread as the original limit, and reset the process to one thread.
+    overlap in time, only the first fit sets and resets the limit. If each fit did this, a later fit
+    could store the limit of one thread as the original limit, and reset the process to one thread.
     """
     if not _in_force.acquire(blocking=False):
         yield
@@ -151,8 +151,8 @@ def minimize_batched(
         max_iter: The maximum number of iterations of each start.
         gradient_tolerance: A start has converged if no element of the projected gradient is larger
             than this value.
-        callback: Function that is called with the parameters after each iteration of each start. It
-            may raise ``StopIteration`` to end this start.
+        callback: Function that is called with the parameters after each iteration of each start.
+            The function may raise ``StopIteration`` to end the start.
         value_tolerance: A start has converged if the relative change of its value is smaller than
             this value. The default is SciPy's default.
         margin: A start ends early if its value exceeds the value of a converged start of the same
@@ -494,14 +494,14 @@ class ClosedFormObjective(FitObjective):
         self._of_priors = torch.cat([self._fitted[:0], *(columns[name] for name, _ in priors)])
 
     def _split(self, values: Tensor) -> dict[str, Tensor]:
-        """Splits a ``... x K`` tensor into one tensor for each hyperparameter, by name."""
+        """Splits a ``... x K`` tensor by hyperparameters, and returns the pieces by name."""
         pieces = values.split([*self._sizes.values()], dim=-1)
         return dict(zip(self._sizes, pieces, strict=True))
 
     @classmethod
     @abstractmethod
     def params(cls, model: Any) -> dict[str, Param]:
-        """Returns a mapping from the names in :meth:`likelihood` to the model's hyperparameters."""
+        """Returns the model's hyperparameters by the names that :meth:`likelihood` uses."""
 
     @classmethod
     def is_served(cls, mll: ExactMarginalLogLikelihood) -> bool:
@@ -554,7 +554,7 @@ class ClosedFormObjective(FitObjective):
         return torch.where(self.is_log, values.log(), values)
 
     def read(self, mll: ExactMarginalLogLikelihood) -> Tensor:
-        """Returns the fitted parameters of the model or of a copy of the model.
+        """Returns the current values of the parameters that a fit changes.
 
         Args:
             mll: The marginal log likelihood of the model or of the copy.
@@ -643,7 +643,8 @@ def is_gaussian_or_known(likelihood: Any) -> bool:
         likelihood: The likelihood.
 
     Returns:
-        ``True`` for these noise models; ``False`` for others, such as heteroskedastic noise.
+        ``True`` for these noise models; ``False`` for others, such as learned heteroskedastic
+        noise.
     """
     if type(likelihood) in (FixedNoiseGaussianLikelihood, UnseenNoiseLikelihood):
         return likelihood.second_noise_covar is None
@@ -778,7 +779,7 @@ def _of_members(values: Tensor, weights: SourceWeights | None) -> Tensor:
 
     Args:
         values: A ``batch_shape x S x l`` tensor: means or flattened covariances of ``S`` sources.
-        weights: The weights of the sources. With ``None``, the values are summed over the sources.
+        weights: The weights of the sources. If ``None``, the values are summed over the sources.
 
     Returns:
         A ``B x S x l`` tensor; ``B x 1 x l`` without weights. ``B`` is one if all models of a batch
@@ -812,8 +813,8 @@ def fit_from_starts(
     """Fits a model from several starts and keeps the best optimum.
 
     The fit maximizes the marginal log likelihood plus the log hyperpriors. If the objective has a
-    closed form, each model of a batch keeps its own best optimum. If only BoTorch's optimizer
-    supports one of the given options, BoTorch's optimizer fits the model.
+    closed form, each model of a batch keeps its own best optimum. With options other
+    than ``maxiter``, or with further arguments, BoTorch's optimizer fits the model.
 
     Args:
         mll: The marginal log likelihood of a single-outcome model with data, in training mode.

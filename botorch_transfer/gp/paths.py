@@ -301,7 +301,7 @@ class SourcePath(ModelPath):
         self.register_buffer("correction", -gps.draw_coefficients(self._values(gps.points)))
 
     def _values(self, x: Tensor) -> Tensor:
-        """Evaluates the functions drawn from the ``Q`` priors, a ``... x Q x n`` tensor."""
+        """Returns the values of the functions drawn from ``Q`` priors, a ``... x Q x n`` tensor."""
         return times(self.features(x), self.theta)
 
     def forward(self, x: Tensor, **kwargs: Any) -> Tensor:

@@ -128,9 +128,9 @@ class NamedState(Module):
 
     The names are stored in the metadata of the ``state_dict``, like PyTorch's version numbers. If
     the names in the ``state_dict`` differ from the module's names, loading raises an error.
-    Otherwise, the loaded data would get wrong names. A ``state_dict`` without names is not checked,
-    for example a plain dictionary, or the ``state_dict`` of an earlier version. Default names such
-    as "source task 0" are not checked either.
+    Without this check, the loaded data could get wrong names. A ``state_dict`` without names is not
+    checked, for example a plain dictionary, or the ``state_dict`` of an earlier version. Default
+    names such as "source task 0" are not checked either.
     """
 
     #: Buffers that a loaded ``state_dict`` must not change: pairs of a buffer's name and a list of

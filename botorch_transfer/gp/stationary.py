@@ -292,7 +292,7 @@ class Stationary:
 
 
 def _reads_all_inputs(kernel: Kernel, kernel_class: type[Kernel]) -> bool:
-    """Returns whether a kernel is an instance of exactly this class, without ``active_dims``."""
+    """Returns whether a kernel has exactly the class ``kernel_class``, and no ``active_dims``."""
     return type(kernel) is kernel_class and kernel.active_dims is None
 
 

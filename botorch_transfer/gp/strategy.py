@@ -112,8 +112,8 @@ class Strategy:
             the shape of ``Y``. The first prediction from the posterior calls this function. It is
             not called earlier, because the hyperparameters may change after predictions from the
             prior.
-        given: Closed-form posterior given only the data before :meth:`with_data` added points.
-            ``None`` if no points were added, or if there is no closed form.
+        given: Closed-form posterior without the points that :meth:`with_data` added. ``None`` if
+            no points were added, or if there is no closed form.
     """
 
     mean: Mean
@@ -168,7 +168,7 @@ class Strategy:
 
     @cached_property
     def frozen(self) -> FrozenPosterior | None:
-        """Closed-form posterior of transformed outcomes, the result of :meth:`frozen_at`."""
+        """Closed-form posterior of transformed outcomes, or ``None``; see :meth:`frozen_at`."""
         return self.frozen_at(self.X.double())
 
     @torch.no_grad()
@@ -195,9 +195,9 @@ class Strategy:
     @cached_property
     @torch.enable_grad()  # keeps the graph even if the first prediction disables gradients
     def _further(self) -> FurtherData | None:
-        """Terms to condition ``given`` on the points that :meth:`with_data` added.
+        """Terms that condition the posterior ``given`` on the points that :meth:`with_data` added.
 
-        ``None`` if ``given`` is ``None``.
+        ``None`` if there is no such posterior.
         """
         if self.given is None:
             return None

@@ -90,8 +90,8 @@ def check_padded_size(
 ) -> None:
     """Checks that a padded batch of source tasks does not take too much memory.
 
-    Every task is padded to the size of the largest task, and then takes the same memory. One large
-    task among many small tasks therefore makes the batch large.
+    Every task is padded to the size of the largest task, so all tasks take the same memory.
+    One large task among many small tasks therefore makes the batch large.
 
     Args:
         names: The tasks' names.
@@ -130,7 +130,7 @@ class PaddedTasks:
             inferred noise.
         mask: An ``M x N`` boolean tensor, ``True`` for data and ``False`` for padding.
         fixed_noise: An ``M`` boolean tensor, ``True`` for tasks whose noise is known.
-        covariance: An ``M x N x N`` tensor that is added to each task's prior and noise covariance.
+        covariance: An ``M x N x N`` tensor: a matrix to add to each task's covariance matrix.
             An example is the posterior covariance of the previous task in a hierarchy.
     """
 
@@ -548,7 +548,7 @@ _LIKELIHOODS = FixedNoiseGaussianLikelihood, GaussianLikelihood
 
 
 def _divisor(transform: Normalize | None, X: Tensor) -> Tensor:
-    """Returns the ``d`` numbers that ``Normalize`` divides inputs by; ones without a transform."""
+    """Returns the ``d`` divisors of ``Normalize``; ones if there is no transform."""
     if transform is None:
         return X.new_ones(X.shape[-1])
     ends = X.new_tensor([[0.0], [1.0]]).expand(2, X.shape[-1])

@@ -233,10 +233,11 @@ class MeanHierarchicalGP(HierarchicalGP):
 class BoostedHierarchicalGP(HierarchicalGP):
     r"""BHGP [Tighineanu2022hierarchical]_: MHGP's mean, and a covariance with source uncertainty.
 
-    Mean, hyperparameters and fit are the same as in :class:`MeanHierarchicalGP`. At every level,
-    the covariance also includes the uncertainty of the level below that remains after this level's
-    data are known. Let ``A(x) = k_t(x, X) [k_t(X, X) + σ²I]⁻¹``, let ``P`` be the covariance of
-    MHGP, and ``C`` the covariance of the last source task. Then
+    Mean, hyperparameters and fit are the same as in :class:`MeanHierarchicalGP`. At every level, a
+    part of the uncertainty of the level below remains after this level's data are known. The
+    covariance includes this part. For the target's inputs ``X`` and noise variance ``σ²``, let
+    ``A(x) = k_t(x, X) [k_t(X, X) + σ²I]⁻¹``. Let ``P`` be the covariance of MHGP, and ``C`` the
+    covariance of the last source task. Then
 
     .. code-block:: text
 

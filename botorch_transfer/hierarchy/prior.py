@@ -26,7 +26,9 @@ due to the different coefficients: with ``K = L Lᵀ``,
 
 .. code-block:: text
 
-    C(x, x') = Σ_ν k_ν(x, x') - h K⁻¹ h'ᵀ + (c - h K⁻¹) L Lᵀ (c' - h' K⁻¹)ᵀ.
+    C(x, x') = Σ_ν k_ν(x, x') - h K⁻¹ h'ᵀ + (c - h K⁻¹) L Lᵀ (c' - h' K⁻¹)ᵀ,
+
+where ``h'`` and ``c'`` are the values at ``x'``.
 
 Predictions do not recurse over the levels: a prediction takes one kernel evaluation, and one or two
 products with the stacked rows.
@@ -75,7 +77,8 @@ from botorch_transfer.progress import track
 class ConditionedHierarchy(ConditionedBatch):
     r"""Posterior of the last task of a hierarchy, given the data of all tasks: the prior of SHGP.
 
-    Each task is one *level*: the level below plus a difference. Build it by :meth:`from_data`.
+    Each task is one *level*: the level below plus a difference. Build the posterior by
+    :meth:`from_data`.
 
     Args:
         points: An ``N x d`` tensor: the inputs of all levels, stacked.
@@ -200,7 +203,10 @@ class ConditionedHierarchy(ConditionedBatch):
         )
 
     def aggregate(self, values: Tensor, dim: int) -> Tensor:
-        """Sums the values of all levels, because the last task is the sum of the differences."""
+        """Sums ``values`` over the levels, which are the dimension ``dim``.
+
+        The last task is the sum of the differences of all levels.
+        """
         return values.sum(dim=dim, keepdim=True)
 
     def draw_coefficients(self, values: Tensor) -> Tensor:
@@ -221,7 +227,7 @@ class ConditionedHierarchy(ConditionedBatch):
         """Evaluates prior covariances between the last task at ``P x d`` inputs and all data.
 
         Returns:
-            A ``1 x P x N`` tensor.
+            A ``1 x P x N`` tensor, for ``N`` data points.
         """
         return self._joint(self._level_crosses(x))
 
@@ -229,7 +235,7 @@ class ConditionedHierarchy(ConditionedBatch):
         """Evaluates each level's kernel between ``P x d`` inputs and data of source tasks.
 
         Returns:
-            A matrix for each level. The columns are the data of this level and of all higher
+            A matrix for each level. The columns belong to the data of this level and of all higher
             levels.
         """
         rows = enumerate(self._rows)
@@ -246,12 +252,12 @@ class ConditionedHierarchy(ConditionedBatch):
 
 @savable
 class BoostedHierarchy(ConditionedHierarchy):
-    r"""Posterior of the last task, if each task uses only the mean of the previous task.
+    r"""Posterior of the last task of a hierarchy whose tasks use only the previous task's mean.
 
     It is the prior of MHGP and BHGP. The mean needs only a Cholesky factor for each level. The
     covariance is the covariance of BHGP, which includes the uncertainty of the means. The
     covariance needs the joint Cholesky factor of all data, which is computed on first use. The
-    arguments are the arguments of :class:`ConditionedHierarchy`.
+    arguments are the same as for :class:`ConditionedHierarchy`.
 
     Example:
         >>> X = torch.rand(10, 2, dtype=torch.double)
@@ -315,7 +321,7 @@ class BoostedHierarchy(ConditionedHierarchy):
         """Evaluates each level's kernel between ``P x d`` inputs and the level's own data.
 
         Returns:
-            A ``1 x P x N`` tensor.
+            A ``1 x P x N`` tensor, for ``N`` data points.
         """
         rows = enumerate(self._rows)
         own = [self._kernel(level, x, self.points[row]) for level, row in rows]
@@ -328,8 +334,9 @@ class BoostedHierarchy(ConditionedHierarchy):
             x: A ``P x d`` tensor of inputs.
 
         Returns:
-            A ``1 x 2N x P`` tensor. The first half of the rows is the factor of the variance that
-            the data explain. The second half is the factor of the excess variance, which BHGP adds.
+            A ``1 x 2N x P`` tensor, for ``N`` data points. The first half of the rows is the factor
+            of the variance that the data explain. The second half is the factor of the excess
+            variance, which BHGP adds.
         """
         inverse_root, excess = self._boosts(self._boost, self.points, self.alpha)
         crosses = self._level_crosses(x)

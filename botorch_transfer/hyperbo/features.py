@@ -95,7 +95,7 @@ class FeatureNetwork(Module):
         return x
 
     def __getitem__(self, index: Any) -> Self:
-        """Selects networks by an index into the batch shape, like ``Kernel.__getitem__``."""
+        """Returns the networks at an index into the batch shape, like ``Kernel.__getitem__``."""
         selected = type(self).__new__(type(self))
         Module.__init__(selected)
         selected.weights = ParameterList([weight[index] for weight in self.weights])
@@ -108,8 +108,8 @@ class FeatureKernel(Kernel):
 
     Args:
         base_kernel: The kernel ``k`` on the features.
-        network: The network of the features ``φ``, which maps ``... x n x d`` to ``... x n x f``
-            tensors. A mean may use the same network, see :class:`FeatureMean`.
+        network: The network that computes the features ``φ``. It maps a ``... x n x d`` tensor to a
+            ``... x n x f`` tensor. A mean may use the same network, see :class:`FeatureMean`.
 
     Raises:
         ValueError: If the base kernel has ``active_dims``.
@@ -146,7 +146,7 @@ class FeatureKernel(Kernel):
         return evaluate(self.base_kernel, z1, z2, diag)
 
     def __getitem__(self, index: Any) -> Self:
-        """Selects kernels by an index into the batch shape."""
+        """Returns the kernels at an index into the batch shape."""
         if len(self.batch_shape) == 0:
             return self
         return type(self)(self.base_kernel[index], self.network[index])
@@ -283,7 +283,8 @@ def structure(module: Module) -> list[str]:
         module: The module that contains the means and kernels.
 
     Returns:
-        One line for each mean and kernel: its class, and public settings such as ``nu``.
+        A list with one line for each mean and kernel: its class, and public settings such as
+        ``nu``.
     """
     lines = []
     for name, part in module.named_modules():

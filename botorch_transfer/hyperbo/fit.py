@@ -79,7 +79,7 @@ class PretrainingOptions:
         task_batch_size: The number of tasks in a step of Adam, also drawn uniformly for each step.
         validation_every: The number of steps between evaluations of the validation loss; by
             default a fiftieth of all steps.
-        patience: The run stops after this number of evaluations of the validation loss without
+        patience: The run stops if this many evaluations of the validation loss in a row bring no
             improvement.
         seed: The seed of the sub-samples and of the choice of held-out tasks.
         progress: ``True`` for a progress bar over the steps, ``False`` for none. By default a run
@@ -157,8 +157,8 @@ class EmpiricalGaussian:
     Args:
         mean: A ``G x P`` tensor: for each of ``G`` groups, the mean ``μ̃`` over the group's tasks
             at each of ``P`` inputs.
-        whitening: A ``G x R x P`` tensor: the pseudo-inverse ``A⁺`` of each group, where ``R`` is
-            the largest rank of all groups. Rows beyond a group's rank are zero.
+        whitening: A ``G x R x P`` tensor: the pseudo-inverse ``A⁺`` of each group's factor ``A``,
+            where ``R`` is the largest rank of all groups. Rows beyond a group's rank are zero.
     """
 
     mean: Tensor
@@ -168,9 +168,10 @@ class EmpiricalGaussian:
     def of(cls, outcomes: Sequence[Tensor]) -> Self:
         r"""Estimates mean and covariance of the outcomes of each group of tasks.
 
-        The rank of a covariance is the number of singular values of ``(Y - μ̃) / √N`` above
-        ``max(P, N) ε`` times the largest singular value, with the machine epsilon ``ε``. With a
-        lower threshold, the whitening would divide by rounding errors.
+        Let ``Y`` be a group's outcomes, ``μ̃`` their mean over the ``N`` tasks, and ``ε`` the
+        machine epsilon. The rank of the covariance is the number of singular values of
+        ``(Y - μ̃) / √N`` above ``max(P, N) ε`` times the largest singular value. With a lower
+        threshold, the whitening would divide by rounding errors.
 
         Args:
             outcomes: For each group a ``P_g x N_g`` tensor: the outcomes of ``N_g`` tasks at
@@ -214,8 +215,10 @@ def _whiten(Y: Tensor) -> Tensor:
 def ekl(mean: Tensor, covariance: Tensor, empirical: EmpiricalGaussian) -> Tensor:
     r"""Computes the divergence (EKL) between a GP and the outcomes of each group of tasks.
 
-    EKL is the empirical Kullback-Leibler divergence of Eq. 5 and 9 of [Wang2024hyperbo]_. In the
-    range of the empirical covariance, with ``μ_p = A⁺ (μ - μ̃)`` and ``Σ_p = A⁺ Σ A⁺ᵀ``,
+    EKL is the empirical Kullback-Leibler divergence of Eq. 5 and 9 of [Wang2024hyperbo]_. Let ``μ``
+    and ``Σ`` be the GP's mean and covariance. Let ``μ̃`` and ``Σ̃ = A Aᵀ`` be a group's empirical
+    mean and covariance, of rank ``r``. In the range of ``Σ̃``, with ``μ_p = A⁺ (μ - μ̃)`` and
+    ``Σ_p = A⁺ Σ A⁺ᵀ``,
 
     .. code-block:: text
 
@@ -712,7 +715,7 @@ class GradientFit:
         """Does nothing, because each object is used for a single run."""
 
     def __call__(self, fvals: Tensor) -> bool:
-        """Records the loss before each step, and regularly evaluates the validation loss.
+        """Records the loss before a step; at regular steps, also evaluates the validation loss.
 
         Args:
             fvals: The loss before the step.

@@ -140,15 +140,18 @@ class PretrainedGP(ModularTransferGP):
         return self.covar_module if residual is None else self.covar_module.kernels[1]
 
     def forward(self, x: Tensor) -> MultivariateNormal:
-        """Evaluates the GP prior at transformed inputs. A fit also adds the penalty to the loss."""
+        """Evaluates the GP prior at transformed inputs.
+
+        During a fit with ``finetune=True``, the method also adds the penalty to the loss.
+        """
         if self.training and self._fitted:
             self._set_loss_term(self._log_penalty())
         return super().forward(x)
 
     def _log_penalty(self) -> Tensor:
-        """Computes the log prior density of the parameter changes, for each model of the batch.
+        """Computes the log prior density of the parameters' changes since the pre-training.
 
-        The density is not normalized.
+        The density is not normalized. The result has a value for each model of the batch.
         """
         parts = self.prior.parts
         modules = parts.named_modules(remove_duplicate=False)
@@ -165,9 +168,10 @@ class PretrainedGP(ModularTransferGP):
         return torch.stack(terms).sum(dim=0)
 
     def _covariance_factor(self, num_points: int) -> float:
-        """Returns the factor on the posterior covariance of a model with ``num_points`` points.
+        """Returns the factor by which the model multiplies its posterior covariance.
 
-        The factor makes the covariance an unbiased estimate. It is one if ``unbiased`` is not set.
+        With ``num_points`` target points, the factor makes the covariance an unbiased estimate. The
+        factor is one if ``unbiased`` is not set.
         """
         if not self.unbiased:
             return 1.0

@@ -393,8 +393,9 @@ class PretrainedPrior(TransferPrior):
             fit: Whether a fit may change the parameters of the copy.
 
         Returns:
-            The copy. Each model of a batch has its own parameters. Only if ``fit`` is false and the
-            prior has the user's own mean and kernel, all models share this mean and this kernel.
+            The copy. Each model of a batch has its own parameters, with one exception: if ``fit``
+            is false and the user passed mean and kernel to the prior, all models share this mean
+            and kernel.
         """
         parts = self._thawed(fit)
         if batch_shape:

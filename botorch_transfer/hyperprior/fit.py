@@ -2,8 +2,8 @@
 
 A domain is a search space with its source tasks. Step 1 estimates one GP for each domain. All tasks
 of a domain are assumed to be draws of one GP with a constant mean. The hyperparameters of the GP
-are estimated by maximum likelihood (Section 4 of [Fan2022hyperboplus]_). A large task is reduced to
-points that are evenly spaced in the order of their outcomes.
+are estimated by maximum likelihood (Section 4 of [Fan2022hyperboplus]_). The points of a large task
+are sorted by outcome, and only evenly spaced points are used.
 
 Each domain's outcomes are scaled to mean zero and variance one before the fit, and the estimates
 are scaled back afterwards. The scaling does not change the optimum, but the optimizer needs
@@ -178,11 +178,11 @@ _finished = Memo(size=4096)
 
 @dataclass(frozen=True)
 class DomainFitOptions(MAPOptions):
-    """Options for fitting a GP to each domain, a search space with its source tasks.
+    """Options for fitting a GP to each domain (a search space with its source tasks).
 
     Args:
-        fit_points: The maximum number of points of a task. A larger task is reduced to this number
-            of points, evenly spaced in the order of their outcomes.
+        fit_points: The maximum number of points of a task. The points of a larger task are sorted
+            by outcome, and this number of evenly spaced points is used.
         num_restarts: The number of random starts of L-BFGS-B. One more start uses fixed values.
         max_iter: The maximum number of L-BFGS-B iterations of each start.
         lengthscale_spread: The standard deviation of the log lengthscale in a weak log-normal
@@ -277,7 +277,7 @@ def fit_domains(
 def _prepare(
     name: str, domain: Domain, outcome_scale: OutcomeScale, options: DomainFitOptions
 ) -> tuple[PaddedTasks, float, float]:
-    """Pads the tasks of a domain, scales their outcomes, and computes typical moments.
+    """Pads the tasks of a domain, scales their outcomes, and computes moments of the outcomes.
 
     Returns:
         The padded tasks with scaled outcomes; the mean of the tasks' mean outcomes; and the root
@@ -435,7 +435,7 @@ class ContextNetwork(Module):
         base: A tensor of two elements: the Gamma's shape and rate if the outputs are zero.
         hidden: The widths of the hidden layers, each followed by tanh.
         bounded_head: Whether the last layer is followed by tanh and softplus, as in the authors'
-            program. This confines shape and rate to (0.31, 1.31), for any ``base``.
+            program. Shape and rate then lie in (0.31, 1.31), for any ``base``.
         state: The trained weights of the layers, for a frozen network. Without ``state``, the
             weights are random.
 
@@ -520,7 +520,8 @@ class NetworkOptions:
         bounded_head: Whether to confine shape and rate to (0.31, 1.31), as in the authors' program.
         num_steps: The number of steps of Adam, each on all lengthscales.
         learning_rate: Adam's learning rate.
-        weight_penalty: The factor of half the sum of squared weights in the objective.
+        weight_penalty: The objective includes half the sum of squared weights, multiplied by this
+            factor.
         shape_spread: The prior standard deviation of the log of each Gamma's shape parameter. The
             prior mean is the log shape of one Gamma distribution that is fitted to all
             lengthscales. ``shape_spread`` has no effect if ``bounded_head``. The paper's objective

@@ -158,7 +158,7 @@ class HyperpriorGP(ModularTransferGP):
         prior: The :class:`Hyperprior`, or data to learn it from: a sequence of :class:`Domain`, or
             source tasks of a single domain. Pre-training is cached, so equal data need no second
             pre-training.
-        likelihood: A likelihood; by default Gaussian with the hyperprior's noise.
+        likelihood: A likelihood; by default Gaussian, with the hyperprior of the noise variance.
         covar_module: A kernel to use instead of the hyperprior's kernel.
         outcome_transform: The default standardizes by the target's outcomes, or by typical source
             moments if the target has fewer than two outcomes. If ``outcome_scale="raw"``, there is

@@ -410,13 +410,13 @@ class Hyperprior(TransferPrior):
 
 
 def check_domains(domains: Sequence[Domain]) -> None:
-    """Checks that the argument is a sequence of domains whose contexts have one size.
+    """Checks a sequence of domains: all contexts must have the same number of features.
 
     Args:
         domains: The domains.
 
     Raises:
-        InputDataError: If there are no domains, or if the contexts differ in size.
+        InputDataError: If there are no domains, or if the numbers of features differ.
     """
     are_domains = isinstance(domains, Sequence) and all(isinstance(d, Domain) for d in domains)
     if not are_domains or len(domains) == 0:

@@ -165,9 +165,9 @@ class SourceFactor:
     """Cholesky factors of the covariance ``K`` of the source data, and results computed from them.
 
     Args:
-        roots: The Cholesky factor of each independent group ``g`` of source points, a
-            ``batch_shape x N_g x N_g`` tensor in double precision.
-        alpha: The product ``K⁻¹ y_s`` with the outcomes, a ``batch_shape x N_s`` tensor.
+        roots: The Cholesky factor of each independent group of source points. The factor of group
+            ``g`` is a ``batch_shape x N_g x N_g`` tensor in double precision.
+        alpha: The product ``K⁻¹ y_s``, a ``batch_shape x N_s`` tensor. ``y_s`` are the outcomes.
         log_likelihood: The log likelihood ``log p(y_s)`` of the outcomes, a ``batch_shape`` tensor.
     """
 
@@ -430,7 +430,7 @@ class SourceConditionalMean(Mean):
 
 
 class JointPath(ModelPath):
-    r"""Functions drawn for the target task of a joint GP, given the source data, with mean zero.
+    r"""Functions with mean zero, drawn for the target task of a joint GP given the source data.
 
     A function of all tasks is drawn by random features ``φ_ν`` of each kernel over inputs:
     ``f(x, i) = Σ_ν φ_ν(x)ᵀ θ_ν [F_ν]_i`` for task ``i``, where ``F_ν`` are the task factors of

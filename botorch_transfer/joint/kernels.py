@@ -245,7 +245,10 @@ class CoregionalizationKernel(Kernel):
         )
 
     def _with_kernels(self, kernels: Sequence[Kernel], change: Any) -> Self:
-        """Returns a copy with new data kernels and with ``change`` applied to other parameters."""
+        """Returns a copy with new data kernels.
+
+        The function ``change`` is applied to each tensor of parameters outside the data kernels.
+        """
         twin = deepcopy(self)
         twin.data_kernels = ModuleList(kernels)
         for name, parameter in self.named_parameters():

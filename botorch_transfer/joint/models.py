@@ -286,8 +286,8 @@ class SourceMarginalLogLikelihood(ExactMarginalLogLikelihood):
             *params: Ignored.
             **kwargs: Ignored.
 
-        Returns: A ``batch_shape`` tensor, divided by the number of source points, as GPyTorch
-            divides by the number of target points.
+        Returns: A ``batch_shape`` tensor: the sum divided by the number of source points. GPyTorch
+            also divides a marginal log likelihood by the number of its points.
         """
         nothing = function_dist.mean.sum(dim=-1)
         total: Tensor = self._add_other_terms(nothing, params)
@@ -296,7 +296,7 @@ class SourceMarginalLogLikelihood(ExactMarginalLogLikelihood):
 
 @contextmanager
 def target_frozen(mll: SourceMarginalLogLikelihood) -> Iterator[None]:
-    """Freezes all hyperparameters except in the kernels and noise variances of the source tasks.
+    """Freezes all hyperparameters outside the kernels and the noise of the source tasks.
 
     Without target data, the target's hyperparameters would move to the modes of their hyperpriors,
     and the residual would vanish. Weights and coregionalization matrices are also frozen, because
@@ -339,7 +339,7 @@ def _most_of_a_task(sizes: Sequence[int], max_points: int | None) -> int:
 def _affordable_restarts(
     sizes: Sequence[int], kernel: CoregionalizationKernel, train_X: Tensor, max_bytes: float
 ) -> int:
-    """Computes the number of starts of a fit, not counting the first, that fit into ``max_bytes``.
+    """Computes the number of starts that ``max_bytes`` of memory allow besides the first start.
 
     Raises an error if the first start already needs more memory than ``max_bytes``.
     """

@@ -126,8 +126,8 @@ class TransferSampler(BaseSampler):
             ``constraints_func`` if the objective function calls ``trial.set_constraint``.
         task: The column of the task names in a table.
         rename: Mapping from old names of parameters or table columns to new names.
-        missing: Mapping from parameters that the old runs do not record to their values in these
-            runs. The values of a parameter that is not in this mapping are unknown.
+        missing: Values of parameters that the old runs do not record, by parameter name. If such a
+            parameter is not in ``missing``, its values in the old runs are unknown.
         outcome: The column of the objective in a table, or a list of columns for several
             objectives. By default Optuna's names: ``"value"``, or ``"values_0"`` and so on. The
             columns are minimized or maximized as in the study.
@@ -139,9 +139,9 @@ class TransferSampler(BaseSampler):
 
     Raises:
         TypeError: If the history has none of these forms.
-        ValueError: If ``space`` is missing for a table or a prior, if ``missing`` names a parameter
-            that neither ``space`` nor an old study has, or if old studies have different numbers of
-            objectives.
+        ValueError: If the history is a table or a prior and ``space`` is missing. Also if
+            ``missing`` names a parameter that is neither in ``space`` nor in an old study, or if
+            old studies have different numbers of objectives.
 
     Example:
         >>> import optuna
@@ -213,7 +213,7 @@ class TransferSampler(BaseSampler):
                 )
 
     def _unknown(self, names: Collection[str]) -> list[str]:
-        """Returns the parameters of ``missing=`` that neither ``names`` nor old studies have."""
+        """Returns parameters in ``missing=`` that are neither in ``names`` nor in an old study."""
         old = self._history.parameters if isinstance(self._history, OptunaHistory) else ()
         return sorted(self._missing.keys() - {*names, *old})
 
@@ -272,9 +272,9 @@ class TransferSampler(BaseSampler):
         return self._independent.sample_independent(study, trial, param_name, param_distribution)
 
     def _is_first(self, study: Study) -> bool:
-        """Returns whether there is neither a ``space=`` nor a complete trial of the study.
+        """Returns whether the parameters of the study are still unknown.
 
-        The parameters of the study are then not known yet.
+        They are unknown if the study has no complete trial, and the user gave no ``space=``.
         """
         return not self._is_settled and not _complete(study)
 
@@ -517,8 +517,8 @@ class TransferSampler(BaseSampler):
 
         Returns:
             A table of the old runs; ``None`` if the history is a prior. Also the mapping
-            ``missing=`` from parameters to assumed values. If the history has Optuna studies, this
-            mapping also maps all other parameters that the table lacks to ``None``.
+            ``missing=`` from parameters to assumed values. If the history has Optuna studies, the
+            value is ``None`` for each other parameter that the table lacks.
         """
         if not isinstance(self._history, OptunaHistory):
             return self._history if isinstance(self._history, DataFrame) else None, self._missing

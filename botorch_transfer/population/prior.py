@@ -402,9 +402,9 @@ class PopulationOptions:
 
 
 def thinned(tasks: Observations, max_points: int) -> Observations:
-    """Selects about the same fraction of each task's points, but at least five points.
+    """Selects about the same fraction of each task's points, but at least five points per task.
 
-    If five points of each task exceed ``max_points``, some tasks are left out. The remaining tasks
+    If there are too many tasks for five points each, some tasks are left out. The remaining tasks
     are evenly spaced in the order of the tasks' mean absolute outcomes. The result does not depend
     on the order of the tasks.
 

@@ -117,13 +117,13 @@ SHEETS = "sheets"
 
 @contextmanager
 def errors_in(place: str) -> Iterator[None]:
-    """Adds a prefix to the message of an ``InputDataError`` that is raised in the context.
+    """Adds a prefix to the message of an ``InputDataError`` that a ``with`` block raises.
 
     Args:
         place: The prefix, such as the name of the table.
 
     Raises:
-        InputDataError: If an ``InputDataError`` is raised in the context.
+        InputDataError: If the ``with`` block raises an ``InputDataError``.
 
     Example:
         >>> with errors_in("In the runs"):
@@ -173,7 +173,7 @@ def separator(text: str) -> str:
 
     Returns:
         The most frequent of these characters in the first line that has any of them. If this line
-        is ``sep=`` and one character, as Excel writes it, this character.
+        is ``sep=`` and one character, as Excel writes it, the result is this character.
 
     Example:
         >>> separator("time (min);yield\n1,5;80\n")
@@ -484,7 +484,7 @@ def _split(frame: DataFrame, columns: Collection[Any]) -> dict[Any, DataFrame]:
     """Splits cells such as ``110 °C`` into numbers and units.
 
     Returns a mapping from each column of text to a table with the columns ``number``, ``unit`` and
-    ``cell``, the whole cell.
+    ``cell`` (the whole cell).
     """
     return {
         name: cells.astype(str).str.extract(NUMBER).assign(cell=cells)
@@ -627,8 +627,8 @@ def codes(values: Array) -> list[float]:
 def _is_code(value: float, count: int, is_usual: bool, others: Array) -> bool:
     """Returns whether ``value`` is so far from ``others`` that it stands for a missing value.
 
-    The necessary distance depends on ``count``, how often the value occurs, and on whether the
-    value is a usual code.
+    The necessary distance depends on ``count`` (how often the value occurs) and on ``is_usual``
+    (whether the value is a usual code).
     """
     enough = (FAR if count > 1 else FAR_ONCE) if is_usual else FAR_ODD if count > 2 else np.inf
     is_negative = value < 0 <= others.min(initial=np.inf)  # the only negative number
@@ -696,11 +696,11 @@ ENOUGH_LETTERS = 3
 
 
 def likely_column(name: str, columns: Collection[Any]) -> str | None:
-    """Finds the column whose name is most similar to a name that the table lacks.
+    """Finds the column that is most similar to a name, for example a name that a table lacks.
 
     Args:
         name: The name.
-        columns: The table's columns.
+        columns: The names of columns, or other names.
 
     Returns:
         The name of a column if it is similar to ``name``, abbreviates ``name``, or is abbreviated
@@ -737,6 +737,6 @@ def _forms(name: str) -> tuple[str, str | None]:
 
 
 def hint(name: Any, names: Collection[Any], what: str = "column") -> str:
-    """Returns a remark that names a similar column, for messages; "" if no column is similar."""
+    """Returns a remark with the most similar of ``names``; "" if no name is similar to ``name``."""
     likely = likely_column(name, names) if isinstance(name, str) else None
     return f" (a similar {what} is {likely!r})" if likely is not None else ""

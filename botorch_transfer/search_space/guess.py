@@ -239,14 +239,17 @@ def in_per_cent(name: str) -> bool:
 
 
 def usual_goal(name: str) -> str:
-    """Returns the goal that the name of an outcome suggests: ``"min"``, ``"max"`` or ``""``."""
+    """Returns the goal that an outcome's name suggests: ``"min"``, ``"max"`` or ``""`` (none)."""
     kinds = {"min": f"cost|{SMALL_IS_GOOD}", "max": LARGE_IS_GOOD}
     found = (goal for goal, named in kinds.items() if words_of(name) & {*named.split("|")})
     return next(found, "")
 
 
 def _describes_runs(column: Series, tasks: Series | None) -> str | None:
-    """Returns a reason why a column is not a parameter; ``None`` if it may be a parameter."""
+    """Returns the reason why a column is not a parameter.
+
+    Returns ``None`` if the column may be a parameter.
+    """
     if NOTES.fullmatch(str(column.name)):
         return "identifies a run"
     cells = column.dropna()

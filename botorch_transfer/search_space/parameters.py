@@ -30,7 +30,7 @@ MAX_NUMBER = 2**53
 
 
 class Parameter(ABC):
-    """Base class of parameters, which encode a column of a table of runs in the unit cube.
+    """Base class of parameters: a parameter encodes a column of a table of runs in the unit cube.
 
     Subclass it to add a kind of parameter. Methods ignore ``active_if``: the search space passes
     only rows in which the parameter is active.
@@ -105,10 +105,10 @@ class Parameter(ABC):
             frame: As in ``encode``.
 
         Returns:
-            An ``n x w`` array. It differs from ``encode`` for values that are not in the space.
-            Numbers outside of the range are extrapolated beyond the unit interval. Numbers between
-            two values of a list are interpolated. Values that cannot be encoded, such as removed
-            choices, become NaN.
+            An ``n x w`` array. It differs from the result of ``encode`` only if values are not in
+            the space. Numbers outside of the range are extrapolated beyond the unit interval.
+            Numbers between two values of a list are interpolated. Values that cannot be encoded,
+            such as removed choices, become NaN.
         """
         return self.encode(frame)
 
@@ -179,7 +179,7 @@ def read_numbers(column: Series) -> Array:
 
 
 def relative_tolerance(column: Series) -> float:
-    """Returns the largest relative rounding error of a column: 1e-9; 1e-6 in single precision."""
+    """Returns the largest relative rounding error of a column: 1e-9 (single precision: 1e-6)."""
     return 1e-6 if str(column.dtype).lower() == "float32" else 1e-9
 
 
@@ -188,7 +188,10 @@ def _is_number(value: Any) -> bool:
 
 
 def is_none(value: Any) -> bool:
-    """Returns whether a choice is "none" in upper or lower case, the choice of empty cells."""
+    """Returns whether a choice is "none" in upper or lower case.
+
+    Empty cells count as this choice.
+    """
     return isinstance(value, str) and value.casefold() == "none"
 
 
@@ -230,9 +233,9 @@ class _RangeParameter(Parameter):
         """Scales numbers inside and outside of the range; see ``Parameter.place``.
 
         Numbers within a rounding error of a bound are clipped. The rounding error is relative to
-        the larger bound, because -1e-17 may be a rounded 0. On a logarithmic scale, the rounding
-        error is relative to the nearer bound, because the bounds may be many orders of magnitude
-        apart. Codes of missing values, such as -999, become NaN.
+        the bound with the larger absolute value, because -1e-17 may be a rounded 0. On a
+        logarithmic scale, the rounding error is relative to the nearer bound, because the bounds
+        may be many orders of magnitude apart. Codes of missing values, such as -999, become NaN.
         """
         numbers, bounds = read_numbers(frame[self.name]), np.array([self.lower, self.upper], float)
         inside = numbers.clip(*bounds)
@@ -273,7 +276,10 @@ class _RangeParameter(Parameter):
 
     @property
     def _ends(self) -> Array:
-        """Lower and upper bound on the parameter's scale; integer ranges are widened by 0.5."""
+        """Lower and upper bound on the parameter's scale.
+
+        Ranges of integers are widened by 0.5 at both ends.
+        """
         return self._scale(np.array([self.lower - self._margin, self.upper + self._margin]))
 
 
@@ -287,8 +293,8 @@ class FloatParameter(_RangeParameter):
         name: Column of the table that holds the parameter.
         lower: Smallest value.
         upper: Largest value.
-        log: ``True`` for a logarithmic scale. ``"1-x"`` for a logarithmic scale of ``1 - x``, which
-            suits parameters such as a momentum: 0.9, 0.99 and 0.999 are equally spaced.
+        log: ``True`` for a logarithmic scale. ``"1-x"`` for a logarithmic scale of ``1 - x``, on
+            which 0.9, 0.99 and 0.999 are equally spaced. It suits parameters such as a momentum.
         active_if: Mapping from names of parent parameters to lists of values. This parameter is
             active if the value of each parent is in the parent's list. Parents come earlier in the
             space.
@@ -502,10 +508,11 @@ class _ListedParameter(Parameter):
         return self._look_up(column, rank_of, -1).astype(np.intp)
 
     def _look_up(self, column: Series, places: Mapping[Any, Any], nowhere: Any) -> NDArray[Any]:
-        """Looks up each cell in ``places``, without blanks around text.
+        """Looks up each cell of a column in ``places``; blanks around text are ignored.
 
         If a text is not a key of ``places``, it is looked up as a number, if possible. If a number
-        is not a key, it is looked up as text. Cells that are not found get ``nowhere``.
+        is not a key, it is looked up as text. The result for a cell that is not found is
+        ``nowhere``.
         """
 
         def found(cell: Any) -> Any:
@@ -578,7 +585,10 @@ class OrdinalParameter(_ListedParameter):
         return self._take(ranks)
 
     def place(self, frame: DataFrame) -> Array:
-        """Encodes listed values; interpolates or extrapolates other numbers; NaN for other text."""
+        """Encodes listed values; interpolates or extrapolates other numbers.
+
+        Any other text becomes NaN.
+        """
         ranks, positions = self._ranks(frame[self.name]), self.unit_grid()[:, 0]
         other = np.full(len(ranks), np.nan)
         if self.is_numeric and self.size > 1:
@@ -662,7 +672,7 @@ class CategoricalParameter(_ListedParameter):
             longer in ``values``.
 
     Raises:
-        ValueError: If the list of values is empty or repeats a value. If a value has no
+        ValueError: If the list of values is empty or repeats a value. Also if a value has no
             descriptors, the same descriptors as another value, or a descriptor that is not finite.
 
     Example:
@@ -711,7 +721,10 @@ class CategoricalParameter(_ListedParameter):
         return any(is_none(value) for value in self.values)
 
     def place(self, frame: DataFrame) -> Array:
-        """Encodes values, and former values that have descriptors; unknown values become NaN."""
+        """Encodes the parameter's values, and removed values that still have descriptors.
+
+        Any other value becomes NaN.
+        """
         nowhere = np.full(len(self.feature_names), np.nan)
         return self._look_up(frame[self.name], self._points, nowhere).reshape(-1, len(nowhere))
 
@@ -730,7 +743,7 @@ class CategoricalParameter(_ListedParameter):
 
     @cached_property
     def _points(self) -> dict[Any, Array]:
-        """Mapping from values to encodings, including former values that have descriptors."""
+        """Mapping from values to encodings; includes removed values that still have descriptors."""
         if self.descriptors is None:
             return dict(zip(self.values, np.eye(self.size), strict=True))
         levels, *columns = {**self.descriptors}.values()
@@ -740,7 +753,10 @@ class CategoricalParameter(_ListedParameter):
         return dict(zip(levels, points, strict=True))
 
     def _look_up(self, column: Series, places: Mapping[Any, Any], nowhere: Any) -> NDArray[Any]:
-        """Looks up each cell in ``places``; empty cells count as the value ``"none"``, if any."""
+        """Looks up each cell of a column in ``places``.
+
+        Empty cells count as ``"none"`` if ``"none"`` is one of the parameter's values.
+        """
         no_value = next((value for value in self.values if is_none(value)), object())
         filled = column.astype(object).where(column.notna(), no_value)
         return super()._look_up(filled, places, nowhere)
@@ -749,7 +765,7 @@ class CategoricalParameter(_ListedParameter):
 def _read_descriptors(
     name: str, table: DataFrame, values: Sequence[Any]
 ) -> dict[str, tuple[Any, ...]]:
-    """Checks a table of descriptors, whose index holds the values of a parameter.
+    """Checks a parameter's table of descriptors; the index of the table holds the values.
 
     Returns a dictionary of tuples: the name of the parameter maps to the values, and the name of
     each column maps to its numbers.

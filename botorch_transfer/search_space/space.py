@@ -111,7 +111,7 @@ def check_table(frame: DataFrame, columns: Collection[Any]) -> DataFrame:
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """A list of parameters, which converts tables of runs to model inputs and back.
+    """A list of parameters, with conversions between tables of runs and model inputs.
 
     Use it to describe the parameters that you tune. Model inputs are points of the unit cube.
 
@@ -179,7 +179,7 @@ class SearchSpace:
             The space.
 
         Raises:
-            TypeError: If ``given`` is something else.
+            TypeError: If ``given`` is none of these.
 
         Example:
             >>> SearchSpace.of([FloatParameter("C", 0.1, 10.0)]).columns
@@ -341,12 +341,12 @@ class SearchSpace:
                 ``None``, these values raise no error.
 
         Returns:
-            An ``n x d`` tensor in double precision. It differs from ``encode`` for values that are
-            not in the space. Numbers outside of a range are extrapolated beyond the unit cube.
-            Numbers between two values of an integer, ordinal or stepped parameter are interpolated.
-            A row is NaN if one of its values cannot be encoded: a choice that no longer exists, a
-            number without a logarithm on a logarithmic scale, or a code of a missing value outside
-            of the range, such as -999.
+            An ``n x d`` tensor in double precision. It differs from the result of ``encode`` only
+            if values are not in the space. Numbers outside of a range are extrapolated beyond the
+            unit cube. Numbers between two values of an integer, ordinal or stepped parameter are
+            interpolated. A row is NaN if one of its values cannot be encoded: a choice that no
+            longer exists, a number without a logarithm on a logarithmic scale, or a code of a
+            missing value outside of the range, such as -999.
 
         Raises:
             InputDataError: If a column or value is missing, a value has a wrong type, or ``within``
@@ -452,7 +452,7 @@ class SearchSpace:
         return DataFrame(decoded)
 
     def round(self, X: Tensor) -> Tensor:
-        """Moves points of the unit cube to the encoding of the nearest configuration.
+        """Moves each point of the unit cube to the encoding of the nearest configuration.
 
         Use it as ``optimize_acqf(..., post_processing_func=space.round)``.
 
@@ -559,7 +559,7 @@ class SearchSpace:
         return list(zip(self.parameters, map(slice, [0, *ends[:-1]], ends), strict=True))
 
     def _active(self, parameter: Parameter, unit: Array) -> NDArray[np.bool_]:
-        """Finds the rows of the encoding ``unit`` in which a parameter is active.
+        """For each row of the encoding ``unit``, returns whether a parameter is active.
 
         Reads only the columns of the parameter's direct and indirect parents. All other columns of
         ``unit`` may be unset.

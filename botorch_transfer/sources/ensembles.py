@@ -73,7 +73,7 @@ class EnsembleGP(SourcePosteriorGP):
     has_source_covariance: ClassVar[bool] = True
 
     def _own_hyperparameters(self, prior: ConditionedPrior) -> GPHyperparameters:
-        """Returns the default hyperpriors of a single task's GP, which uses no sources."""
+        """Returns the default hyperpriors of the target's own GP, the same as for a source task."""
         return SOURCE_HYPERPARAMETERS
 
     def _mean_and_kernel(
@@ -290,7 +290,7 @@ def misranked_by_the_left_out(values: Tensor, Y: Tensor) -> Tensor:
 
 
 def symmetric_root(covariance: Tensor) -> Tensor:
-    """Returns the symmetric square root of covariance matrices, which may be singular.
+    """Returns the symmetric square root of each covariance matrix; a matrix may be singular.
 
     Args:
         covariance: A ``... x n x n`` tensor.
@@ -307,9 +307,10 @@ def leave_one_out_draws(
 ) -> Tensor:
     r"""Samples from all leave-one-out posteriors of a GP, at the GP's training points.
 
-    By Matheron's rule, a prior sample ``f`` plus ``K₋ⱼ (K₋ⱼ + σ²)⁻¹ (y - f - ε)₋ⱼ`` is a sample
-    from the posterior without point ``j``. The inverse without point ``j`` is a rank-one update of
-    the full inverse.
+    Let ``f`` be a prior sample and ``ε`` a sample of the noise. By Matheron's rule,
+    ``f + K₋ⱼ (K₋ⱼ + σ²)⁻¹ (y - f - ε)₋ⱼ`` is a sample from the posterior without point ``j``, where
+    the subscript leaves out point ``j``. The inverse without this point is a rank-one update of the
+    full inverse.
 
     Args:
         covariance: A ``batch_shape x n x n`` tensor: the prior covariance, without noise.

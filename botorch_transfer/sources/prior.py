@@ -35,8 +35,8 @@ class SourceGPs(ConditionedPrior):
     They are fitted and evaluated as one batch. Use the prior if every source task has enough
     evaluations for a surrogate of its own, a few dozen or more. The cost grows linearly with the
     number of tasks. The hyperparameters of a task are fitted to at most ``fit_points`` points.
-    Predictions use all points: more than ``max_inducing`` points of a task are condensed to
-    inducing points.
+    Predictions use all points. If a task has more than ``max_inducing`` points, they are condensed
+    to inducing points.
 
     Build a prior by :meth:`fit` or :meth:`from_models`, not by the constructor.
 
@@ -244,7 +244,8 @@ class SourceGPs(ConditionedPrior):
             X: A ``batch_shape x n x d`` tensor of inputs, before the input transform.
 
         Returns:
-            Two ``batch_shape x M x n`` tensors, differentiable in ``X``.
+            The means and the variances for ``M`` source tasks: two ``batch_shape x M x n`` tensors,
+            differentiable in ``X``.
 
         Example:
             >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -260,7 +261,7 @@ class SourceGPs(ConditionedPrior):
             X: A ``batch_shape x n x d`` tensor of inputs, before the input transform.
 
         Returns:
-            A ``batch_shape x M x n x n`` tensor, differentiable in ``X``.
+            A ``batch_shape x M x n x n`` tensor for ``M`` source tasks, differentiable in ``X``.
         """
         return self.gps.covariance(self._transformed(X))
 
@@ -269,8 +270,9 @@ class SourceGPs(ConditionedPrior):
         """Computes statistics of the source data, including how well tasks predict each other.
 
         Each task's outcomes are compared with the mean prediction of all other tasks, after the
-        outcomes are scaled like a target's outcomes. ``differences`` are the mean squared
-        differences, and ``agreement`` the rank correlations. Both are empty for a single task.
+        outcomes are scaled like a target's outcomes. In the result, ``differences`` holds the mean
+        squared differences, and ``agreement`` the rank correlations. Both are empty for a single
+        task.
         """
         data, tasks, differences, agreement = self.observed, _compared(self.gps), [], []
         # On the CPU, because the following tensors are small, and a GPU would wait at each task.
@@ -320,7 +322,7 @@ def tasks_agree(correlations: Tensor, significance: float = 2.5) -> bool:
     Args:
         correlations: Each task's rank correlation with the mean prediction of the other tasks, see
             :attr:`SourceGPs.agreement`.
-        significance: The minimum z-score of the mean correlation for agreement.
+        significance: The tasks agree if the z-score of the mean correlation exceeds this value.
 
     Returns:
         Whether the tasks agree; ``True`` for fewer than ``MIN_TASKS`` tasks.

@@ -41,8 +41,8 @@ from botorch_transfer.sources.prior import SourceGPs
 class ScaMLGP(SourcePosteriorGP):
     r"""ScaML-GP [Tighineanu2023scaml]_: a weighted sum of source posteriors plus a residual GP.
 
-    Every source task is a GP of its own with posterior ``(μ_m, Σ_m)``. Given all source data, the
-    target's prior is (Theorem 1)
+    Every source task has a GP of its own, with the posterior ``(μ_m, Σ_m)``. Given all source data,
+    the target's prior is (Theorem 1)
 
     .. code-block:: text
 

@@ -179,8 +179,7 @@ def backtest(
             file when it is finished. A later call with the same file computes only the missing
             replays. Replays of other data, seeds or models stay in the file and are ignored.
         task: The column that names the task.
-        missing: A mapping from parameters that old tasks do not record to their values in the old
-            tasks.
+        missing: Values of parameters that old tasks do not record, by parameter name.
         rename: A mapping from old to new column names.
         log: Whether to model the outcome's logarithm.
         step: The column of the step, if there are learning curves, as in :func:`suggest`.
@@ -321,9 +320,9 @@ def _learned(make: Callable[..., Any], data: Mapping[str, SupervisedDataset]) ->
 
 
 def _without(prior: Any, data: Mapping[str, SupervisedDataset], left_out: str) -> Any:
-    """Returns a prior without the data of the task ``left_out``.
+    """Removes the data of the task ``left_out`` from a prior, and returns the new prior.
 
-    The prior is fitted to ``data``, or is ``data`` itself.
+    ``prior`` has been fitted to the source data ``data``, or is ``data`` itself.
     """
     if prior is data:
         return {name: task for name, task in data.items() if name != left_out}
@@ -400,8 +399,9 @@ def _tabulate(
 
     Args:
         outcome: The outcome.
-        curves: By task and model, an array of the best outcome after each evaluation.
-        spreads: By task, an array of the outcomes of all rows of the replay.
+        curves: A dictionary from pairs of task and model to an array of the best outcome after each
+            evaluation.
+        spreads: A dictionary from tasks to an array of the outcomes of all rows of the replay.
     """
     rows, needed = [], dict[str, int]()
     for (task, model), best in curves.items():

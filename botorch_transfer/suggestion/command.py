@@ -136,12 +136,16 @@ def _suggest(options: argparse.Namespace) -> None:
 
 
 def _named(options: argparse.Namespace, names: str) -> dict[str, Any]:
-    """Returns a dictionary of some options; ``names`` is a text such as ``"task seed"``."""
+    """Returns a dictionary of the options in ``names``, a text such as ``"task seed"``."""
     return {name: getattr(options, name) for name in names.split()}
 
 
 def _check_output(options: Any, path: Path | None, ending: str, *others: Path | None) -> None:
-    """Raises an error if an output file has another ending, no folder, or is an input file."""
+    """Raises an error if an output file should not be written.
+
+    The reasons are: the folder is missing, the file is also an input file, or its ending is the
+    ending of another format. The right ending is ``ending``.
+    """
     if path is None:
         return
     if not path.absolute().parent.is_dir():
@@ -179,7 +183,7 @@ def _tables(options: argparse.Namespace) -> tuple[EncodedTables, DataFrame | Non
     """Reads and encodes the files that the options name.
 
     Returns:
-        The encoded tables, and the table of this study's runs; ``None`` if there is no such table.
+        The encoded tables. Also the table of this study's runs, or ``None`` without such a file.
     """
     if options.space is None and options.candidates is None:
         raise ValueError(
@@ -201,7 +205,7 @@ def _tables(options: argparse.Namespace) -> tuple[EncodedTables, DataFrame | Non
 def _history(paths: Sequence[Path], choices: Sequence[str]) -> DataFrame:
     """Reads files of old runs into one table.
 
-    If there are several files, the table's index has the name of each row's file.
+    If there are several files, the index of the table also has the file name of each row.
     """
     if twice := [path for path in paths if paths.count(path) > 1]:
         raise ValueError(f"{twice[0]} is named twice: name each table of old runs once.")
@@ -235,7 +239,7 @@ def _meaning(options: argparse.Namespace, space: SearchSpace | None) -> dict[str
 
 
 def _choices(space: SearchSpace | None) -> list[str]:
-    """Returns the names of categorical parameters; the text "None" may be one of their values."""
+    """Returns the names of categorical parameters, whose cells may have the value "None"."""
     return [] if space is None else [p.name for p in space.parameters if not p.is_numeric]
 
 
@@ -285,8 +289,8 @@ def _append(path: Path, like: Path | None, suggestion: Suggestion, task: str) ->
 def _pairs(texts: Sequence[str], option: str, first: str | None = None) -> dict[str, Any]:
     """Converts texts such as ``name=value`` to a dictionary from names to values.
 
-    A text without ``=`` is the value of the name ``first``. If ``first`` is ``None``, the text is a
-    name, and its value is ``None``.
+    A text without ``=`` is the value of the name ``first``. If ``first`` is ``None``, a text
+    without ``=`` is a name, and the value is ``None``.
     """
     pairs: dict[str, Any] = {}
     for text in texts:
@@ -304,7 +308,8 @@ def _pairs(texts: Sequence[str], option: str, first: str | None = None) -> dict[
 def _values(texts: Sequence[str], option: str, space: SearchSpace | None) -> dict[str, Any]:
     """Converts texts such as ``x=0.5`` to a dictionary from parameters to values.
 
-    A value becomes the listed value of the parameter with the same text, or a number if possible.
+    If a parameter lists a value with the same text, this value is used. Any other text becomes a
+    number if possible.
     """
     parameters = () if space is None else space.parameters
     listed = {(p.name, str(value)): value for p in parameters for value in getattr(p, "values", ())}

@@ -64,8 +64,8 @@ class Condition:
     Args:
         text: The text that the user wrote.
         code: The condition as a Python expression of columns, constants and operators.
-        ends: By parameter, the numbers with which a nonlinear condition compares the parameter. A
-            categorical parameter has an empty list.
+        ends: A dictionary from each parameter of a nonlinear condition to the numbers with which
+            the condition compares this parameter. A categorical parameter has an empty list.
         weights: The weights of a linear condition by parameter; empty for other conditions.
         bound: The bound of a linear condition.
         is_equality: Whether the weighted sum has to equal the bound.
@@ -107,7 +107,7 @@ class Condition:
 
 
 def at_most(most: int, *values: float) -> bool:
-    """Returns whether at most ``most`` of the values differ from zero."""
+    """Returns whether at most ``most`` of the numbers in ``values`` differ from zero."""
     return sum(value != 0 for value in values) <= most
 
 
@@ -129,8 +129,8 @@ def read_constraint(text: str, space: SearchSpace) -> list[Condition]:
         The constraints. Linear constraints have weights.
 
     Raises:
-        ValueError: If a comparison is not linear, or if a sum contains a parameter that is not
-            numeric or not always active.
+        ValueError: If a comparison is not linear. Also if a sum contains a parameter that is not
+            numeric, or that is not always active.
 
     Example:
         >>> space = SearchSpace([FloatParameter("a", 0, 1), FloatParameter("b", 0, 1)])
@@ -151,9 +151,9 @@ def read_constraint(text: str, space: SearchSpace) -> list[Condition]:
             )
         raise ValueError(
             f"The constraint {text!r} {problem}: write a constraint as 'a + 2 * b <= 1', with <=, "
-            ">= or ==, or combine comparisons by and, or, not and at_most(2, a, b). Put text "
-            "values, names with spaces and reserved words such as lambda into quotation marks. The "
-            f"parameters are {', '.join(space.columns)}."
+            ">= or ==, or combine comparisons by 'and', 'or', 'not' and at_most(2, a, b). "
+            "Put text values, names with spaces and reserved words such as lambda into quotation "
+            f"marks. The parameters are {', '.join(space.columns)}."
         ) from error
 
 
@@ -254,7 +254,7 @@ class _Reader:
                 raise SyntaxError
 
     def count(self, name: str, times: int) -> None:
-        """Raises an error if a parameter of ``at_most`` occurs twice or is never zero."""
+        """Raises an error if ``at_most`` lists a parameter twice, or one that is never zero."""
         parameter = self.parameter(name)
         unit = np.nan_to_num(parameter.place(DataFrame({name: [0.0]}))).clip(0.0, 1.0)
         if times > 1 or abs(parameter.decode(unit)[name].item()) > TOLERANCE:
@@ -302,7 +302,7 @@ class _Reader:
         return used, -constant
 
     def parameter(self, name: str) -> Any:
-        """Returns a parameter by name; raises an error unless it is numeric and always active."""
+        """Returns the parameter ``name``, which must be numeric and always active."""
         parameter = parameter_of(name, self.space)
         if parameter.active_if or not parameter.is_numeric:
             raise ValueError(
@@ -360,8 +360,9 @@ class _Variable(NamedTuple):
     """Parameter in the mixed-integer program of :class:`Repair`.
 
     The value of the parameter is ``offset + scales @ v``, where ``v`` are variables of the program.
-    A range or an equally spaced list of values has one variable between 0 and ``largest``. Any
-    other list has a 0-1 variable for each value, and exactly one variable is 1.
+    A parameter with a range, or with an equally spaced list of values, has one variable between 0
+    and ``largest``. Any other list has a 0-1 variable for each value, and exactly one of these
+    variables is 1.
     """
 
     offset: float
@@ -466,8 +467,8 @@ class Repair:
 
         Args:
             frame: A table of ``n`` configurations.
-            fixed: Mask of further cells that do not change, with one column for each parameter in
-                ``self.columns``.
+            fixed: Mask of cells that do not change, with one column for each parameter in
+                ``self.columns``. The ``fixed`` columns of the constructor do not change, either.
             margin: The amount by which inequalities are tightened, relative to the sizes of their
                 terms.
 

@@ -137,7 +137,8 @@ class Suggestion(NamedTuple):
     def outlook(self) -> str:
         """Sentence about the largest expected improvement, or about a reason to stop the study.
 
-        The text is empty if there is no best run and some rows have not been tried.
+        If all rows have been tried, the sentence states this. Otherwise, the text is empty if there
+        is no best run.
         """
         region, runs, outcome = self.tables.region, self.tables.runs, self.tables.outcomes[0]
         grid, best = None if region.repeats else region.grid(), self.tables.best_run()
@@ -242,8 +243,8 @@ def suggest(
         status: The column with the state of a run, in ``runs`` and optionally in ``history``.
             Words such as ``"failed"``, ``"crashed"`` and ``"timeout"`` mark a failure. Words such
             as ``"abandoned"`` mark a run that has ended without an outcome.
-        missing: A mapping from parameters that old tasks do not record to their values in the old
-            tasks; ``None`` for an unknown value.
+        missing: Values of parameters that old tasks do not record, by parameter name; ``None`` for
+            an unknown value.
         rename: A mapping from old to new column names of ``history``.
         log: Names of outcomes whose logarithm is modelled; ``True`` for all objectives. Use it for
             losses whose best values are many times smaller than ordinary values. These outcomes
@@ -267,7 +268,7 @@ def suggest(
             outcome, the search maximizes the expected improvement per cost.
         robust: Whether outcomes far worse than the task's median are clipped at the limit that
             :func:`~botorch_transfer.outcome_transforms.robust_limit` returns. Predictions are then
-            never worse than the worst outcome after this change. Good outcomes never change.
+            never worse than the worst outcome after clipping. Good outcomes never change.
         cache: The folder that keeps pre-trained priors for later calls, also in other processes;
             ``"off"`` for no cache. The default is the environment variable
             ``BOTORCH_TRANSFER_CACHE``, or else the user's cache folder. The rows do not depend on
@@ -478,8 +479,9 @@ def _fitted(
     cannot act on are ignored.
 
     Yields:
-        The model class, the tables, and the fitted models by outcome. If the model class takes no
-        source data, the tables are without source data. For ``"sorted"``, there are no models.
+        The model class, the tables, and a dictionary from outcomes to fitted models. If the model
+        class takes no source data, the tables have no source data. For ``"sorted"``, the dictionary
+        is empty.
     """
     make = named_model(model)
     if not takes_sources(make):
@@ -507,11 +509,11 @@ def _fitted(
 def _predictions(
     outcomes: Sequence[Outcome], models: Mapping[str, Any], X: Tensor, levels: Sequence[float] = ()
 ) -> dict[str, Any]:
-    """Predicts the outcomes of encoded rows; returns the columns of a table by name.
+    """Predicts the outcomes of encoded rows, and returns columns for a table by name.
 
     Args:
         outcomes: The outcomes.
-        models: The fitted models by outcome. The columns of other outcomes contain NaN.
+        models: The fitted models by outcome. If an outcome has no model, its columns contain NaN.
         X: An ``n x d`` tensor of encoded rows.
         levels: Levels of predicted quantiles.
     """
@@ -529,7 +531,7 @@ def _predictions(
 
 
 def short(value: Any) -> str:
-    """Formats a number with three significant digits, or as a whole number from 100 to 1e6."""
+    """Formats a number with three significant digits; from 100 to 1e6, without decimals."""
     value = float(value)
     return f"{value:.0f}" if 100 <= abs(value) < 1e6 else f"{value:.3g}"
 
@@ -642,7 +644,7 @@ def source_z_scores(model: Any, X: Tensor) -> tuple[Sequence[str], Tensor]:
 
 
 def _supporting_tasks(model: Any, X: Tensor) -> list[str]:
-    """Returns a text for each row: the source tasks with z-scores above 1, by falling z-score."""
+    """Returns a text for each row: the source tasks with z-scores above 1, the largest first."""
     names, found = source_z_scores(model, X)
     first = found.argsort(dim=0, descending=True, stable=True)[:MAX_NAMED]
     return [

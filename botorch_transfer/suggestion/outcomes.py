@@ -53,7 +53,7 @@ MAX_TOGETHER = 256
 #: Error message if ``model=`` is not a model.
 NO_MODEL = "model is {}: give a model class or its name, such as 'TransferGP', or a callable."
 
-#: Names of the models that are not classes of this package.
+#: Names that ``model=`` takes in addition to the names of this package's model classes.
 PLAIN, SORTED = "SingleTaskGP", "sorted"
 
 
@@ -164,13 +164,14 @@ def make_acquisition(
         models: The models, one for each outcome.
         outcomes: The outcomes: objectives, and outcomes with limits.
         X_known: An ``n x d`` tensor of evaluated or pending inputs. Improvements are relative to
-            the best of these inputs, averaged over their uncertain outcomes.
+            the best outcome of these inputs. Because these outcomes are uncertain, the acquisition
+            value is an average over their posterior.
         reference: An ``r x d`` tensor of inputs that cover the space. Predictions at these inputs
             determine the scales of outcomes.
         seed: The seed of samples.
         has_outcomes: Whether any run has an outcome. If no run has an outcome, the expected
-            improvement is not used. The improvement may be largest where source tasks have bad
-            outcomes, because the study may be the opposite of the source tasks.
+            improvement is not used. The expected improvement might be largest where source tasks
+            have bad outcomes, because good settings of the source tasks may be bad in the study.
 
     Returns:
         The acquisition function of one input at a time (``q = 1``).
@@ -245,7 +246,7 @@ def improvement_per_cost(
 
 
 def old_tasks(source: Any) -> dict[str, SupervisedDataset]:
-    """Returns the source data of an outcome by task; empty if ``source`` is a prior or ``None``."""
+    """Returns an outcome's source data by task; no tasks if ``source`` is a prior or ``None``."""
     tasks = source if isinstance(source, Mapping) else {}
     return {name: task for name, task in tasks.items() if isinstance(task, SupervisedDataset)}
 

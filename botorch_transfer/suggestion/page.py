@@ -45,8 +45,8 @@ from botorch_transfer.suggestion.next_rows import QUANTILES, Suggestion, short, 
 from botorch_transfer.suggestion.outcomes import moments
 from botorch_transfer.suggestion.reading import EncodedTables
 
-#: Maximum number of parameters in plots of one parameter, and in maps of two parameters. The most
-#: important parameters are plotted.
+#: Maximum number of parameters that get their own plot, and maximum number of parameters in maps
+#: of two parameters. The page shows the most important parameters.
 MAX_SLICES, MAX_MAPPED = 12, 5
 
 #: Number of points along each axis in a plot of one parameter, and in a map of two parameters.
@@ -199,8 +199,8 @@ def _outcome(suggestion: Suggestion, number: int, Y: NDArray[Any]) -> dict[str, 
     Args:
         suggestion: The rows and the models.
         number: The index of the objective among the outcomes.
-        Y: An array of the objective's values, one for each run in the table of runs, before very
-            bad outcomes are clipped at a lower limit. Unknown outcomes are NaN.
+        Y: An array with a value of the objective for each run in the table of runs. Very bad values
+            are not clipped. Unknown values are NaN.
     """
     outcome = suggestion.tables.outcomes[number]
     model = suggestion.models[outcome.name]
@@ -317,7 +317,10 @@ def _tasks(model: Any, runs: Runs) -> tuple[str, list[dict[str, Any]]]:
 
 
 def _left_out(model: Any, outcome: Outcome) -> Any:
-    """Computes leave-one-out predictions of runs; ``None`` for few runs or unsupported models."""
+    """Computes leave-one-out predictions of the model's training runs.
+
+    Returns ``None`` if there are few runs, or if the model does not support these predictions.
+    """
     if getattr(model, "num_outputs", 1) != 1 or len(model.train_targets) < ENOUGH_RUNS:
         return None
     try:
@@ -428,7 +431,7 @@ def parameter_importance(model: Model, space: SearchSpace, seed: int = 0) -> Dat
     Args:
         model: A fitted model of one outcome on encoded rows of the space.
         space: The search space.
-        seed: The seed of the points.
+        seed: The seed of the Sobol points at which the model is evaluated.
 
     Returns:
         A table of total Sobol indices between 0 and 1, with one row for each parameter, the most
@@ -455,8 +458,8 @@ def parameter_importance(model: Model, space: SearchSpace, seed: int = 0) -> Dat
     def indices(values: Tensor) -> NDArray[Any]:
         """Computes total Sobol indices, averaged over functions.
 
-        ``values`` is an ``s x (p + 2) n`` tensor of ``s`` functions at the points ``X``, for ``p``
-        parameters.
+        ``values`` is an ``s x (p + 2) n`` tensor: the values of ``s`` functions at the points
+        ``X``. There are ``p`` parameters, and ``n`` is :data:`NUM_POINTS`.
         """
         f = values.double().unflatten(-1, (-1, NUM_POINTS))
         variance = f[:, :2].flatten(start_dim=1).var(dim=-1, correction=0)

@@ -139,9 +139,9 @@ class EncodedTables(NamedTuple):
     def ranked(self) -> EncodedTables:
         """Returns the tables to which :func:`suggest` fits models.
 
-        If :attr:`is_robust` is true, and if there is only one outcome, which has few values so far,
-        the worse half of each old task's outcomes is replaced by values that depend only on ranks.
-        In all other cases, the tables are returned unchanged.
+        The outcomes of old tasks change under three conditions: :attr:`is_robust` is true, there is
+        only one outcome, and this study has few values of the outcome. The worse half of each old
+        task's outcomes is then replaced by values that depend only on ranks.
         """
         few = len(self.outcomes) == 1 and len(self.runs.known(0).Y) < FEW_OUTCOMES
         return self.limited(by_rank=True) if self.is_robust and few else self
@@ -151,8 +151,8 @@ class EncodedTables(NamedTuple):
 
         Encoded outcomes are to be maximized, so that bad outcomes are small. The limit of this
         study's runs depends on their outcomes, and on the typical distance between the best and the
-        worst outcome of old tasks. If a value of an outcome is clipped, predictions of this outcome
-        are clipped at the worst value after the change, unless ``by_rank`` is true.
+        worst outcome of old tasks. If values of an outcome are clipped, predictions of this outcome
+        are also clipped, at the worst value after clipping, unless ``by_rank`` is true.
 
         Args:
             by_rank: Whether to replace the worse half of each old task's outcomes by rank
@@ -403,8 +403,7 @@ def read_study(
         prior: The prior, in place of ``history``.
         noise: The columns of standard errors.
         status: The column with the state of a run.
-        missing: A mapping from parameters that old tasks do not record to their values in the old
-            tasks.
+        missing: Values of parameters that old tasks do not record, by parameter name.
         rename: A mapping from old to new column names of ``history``.
         log: Names of outcomes whose logarithm is modelled.
         step: The column of a learning curve's step.
@@ -513,8 +512,7 @@ def read_tables(
         task: The column of ``history`` that names the task.
         status: The column with the state of a run.
         prior: The prior, in place of ``history``.
-        missing: A mapping from parameters that old tasks do not record to their values in the old
-            tasks.
+        missing: Values of parameters that old tasks do not record, by parameter name.
         curves: The columns of learning curves.
         robust: Whether very bad outcomes are clipped at a lower limit.
         memo: A cache of encoded old runs. If the old runs are in the cache, warnings about them are

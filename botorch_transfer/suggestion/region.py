@@ -66,7 +66,7 @@ class Region:
         repeats: Whether tried and pending rows may be suggested again.
         cost: The column of ``table`` with the cost of each candidate.
 
-    With a table, ``candidates`` is a ``c x d`` tensor of the encoded candidates.
+    If there is a table, the attribute ``candidates`` is a ``c x d`` tensor: the encoded candidates.
 
     Raises:
         InputDataError: If a fixed value or a candidate is outside of the search space.
@@ -278,7 +278,7 @@ class Region:
         return X[self.allows(X)]
 
     def fixed_features(self, X: Tensor) -> list[dict[int, float]]:
-        """Returns the encoded inputs of each row that a gradient-based search does not change.
+        """Returns, for each row, the encoded inputs that a gradient-based search must not change.
 
         Args:
             X: An ``n x d`` tensor of rows of the region.
@@ -339,7 +339,7 @@ class Region:
         return self.table.iloc[places.numpy()][self.columns].copy()
 
     def with_room(self, shared: Sequence[str], n: int, free: Tensor | None) -> Region:
-        """Restricts the region so that any row can be the first row of a batch of ``n`` rows.
+        """Returns a smaller region, in which any row can be the first row of a batch of ``n`` rows.
 
         All rows of the batch have the same values of the shared parameters. A row is left out if
         fewer than ``n`` rows share the row's values of these parameters.

@@ -64,7 +64,7 @@ def maximize(
     is_logarithm: bool,
     seed: int,
 ) -> Tensor:
-    """Finds the row with the largest acquisition value, except the rows in ``taken``.
+    """Finds the row with the largest acquisition value among the rows that are not in ``taken``.
 
     Args:
         acquisition: The acquisition function of single inputs.
@@ -277,7 +277,7 @@ def _ascend(
 
 
 def _neighbours(space: SearchSpace, x: Tensor) -> Tensor:
-    """Returns copies of the encoded row ``x`` with another value of one discrete parameter.
+    """Returns copies of the encoded row ``x``, each with another value of one discrete parameter.
 
     A parameter with ordered values changes by one step. A categorical parameter takes every value.
     """
@@ -302,7 +302,7 @@ def _move_to_middle(
     tolerance: float,
     is_logarithm: bool,
 ) -> Tensor:
-    """Moves continuous parameters towards the middle of their range while the loss is negligible.
+    """Moves continuous parameters towards the middle of their ranges, at a negligible loss.
 
     If the outcome does not depend on a parameter, the acquisition is flat in this parameter. The
     maximum is then arbitrary, and often at a bound.

@@ -156,8 +156,8 @@ def test_what_does_not_matter_is_where_ax_puts_it(make_client, kinds):
 
 def test_what_matters_is_not_missing():
     runs = DEPENDENT.assign(a=[None, 0.1])
-    message = "Task 'x': Parameter 'a' has no value in row 0, but .* there: give its value by "
-    message += r"missing={'a': \.\.\.}, or make it one of the dependent_parameters\."
+    message = "Task 'x': Parameter 'a' has no value in row 0, but the parameter is active: give "
+    message += r"its value by missing={'a': \.\.\.}, or make it one of the dependent_parameters\."
     with pytest.raises(UserInputError, match=message):
         encoded_runs(dependent_space(), runs)
     data = encoded_runs(dependent_space(), runs, missing={"a": 0.8})

@@ -160,6 +160,8 @@ SCRAP = np.array([3.92, 8.18, 2.9, 6.79, 6.32, 5.64, 4.0, 5.41])
         ("negative values in b and positive values in a: check the sign", [SCRAP, -SCRAP]),
         ("negative values and positive values in a", [np.append(SCRAP, -4.5)]),
         ("", [SCRAP, (SCRAP / 100).round(2)]),  # 100 times better, with the decimals of a
+        ("", [SCRAP - 4.5, SCRAP - 5, -SCRAP]),  # outcomes around zero
+        ("", [np.append(SCRAP, -4.5), np.append(SCRAP, -4.5)]),
         ("", [SCRAP, SCRAP / 20]),
         ("", [SCRAP, SCRAP / 1000]),
         ("", [SCRAP, SCRAP / 10, SCRAP / 100]),  # tasks differ by factors
