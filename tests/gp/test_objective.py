@@ -28,15 +28,7 @@ from torch import Tensor
 from torch.distributions import Normal
 from torch.testing import assert_close
 
-from botorch_transfer import (
-    BoostedHierarchicalGP,
-    HyperpriorGP,
-    MeanHierarchicalGP,
-    RankWeightedGP,
-    ScaMLGP,
-    SequentialHierarchicalGP,
-    TwoStageTransferGP,
-)
+from botorch_transfer import ScaMLGP, SequentialHierarchicalGP, models
 from botorch_transfer.gp import objective as target_fit
 from botorch_transfer.gp.objective import (
     TargetObjective,
@@ -52,13 +44,8 @@ from tests.models.contract import CASES, ModelCase
 
 FAMILY = ShiftedSines()
 SERVED = {
-    BoostedHierarchicalGP,
-    HyperpriorGP,
-    MeanHierarchicalGP,
-    RankWeightedGP,
-    ScaMLGP,
-    SequentialHierarchicalGP,
-    TwoStageTransferGP,
+    *(models.BoostedHierarchicalGP, models.HyperpriorGP, models.MeanHierarchicalGP),
+    *(models.RankWeightedGP, models.TwoStageTransferGP, ScaMLGP, SequentialHierarchicalGP),
 }
 SCAML, SHGP = (
     next(case for case in CASES if case.model_class is each)

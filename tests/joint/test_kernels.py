@@ -244,8 +244,7 @@ def test_covariances_of_weighted_sources():
     )
     assert_close(build(WeightedSourceKernel).task_covariances(), expected)
     scale = torch.tensor([1 / 1.5, 1 / 3, 1.0])[:, None, None]
-    normalized = build(WeightedSourceKernel, normalize=True)
-    assert_close(normalized.task_covariances(), expected * scale)
+    assert_close(build(WeightedSourceKernel, normalize=True).task_covariances(), expected * scale)
 
 
 def test_covariances_of_scaml():
