@@ -268,7 +268,8 @@ class ConstructedFromDatasets(Model):
         """Checks the arguments before pre-training starts. Copying a model skips the checks."""
         given = dict(zip(constructor_arguments(cls), args, strict=False)) | kwargs
         if {"train_X", "train_Y"} <= given.keys():
-            if "prior" in constructor_arguments(cls):
+            prior = inspect.signature(cls.__init__).parameters.get("prior")
+            if prior is not None and prior.default is prior.empty:
                 check_prior(given.get("prior"))
             of_target = ("train_X", "train_Y", "train_Yvar", "task_feature")
             check_target(**{name: given[name] for name in of_target if name in given})

@@ -72,7 +72,7 @@ def test_a_history_for_each_outcome():
             assert_same_posterior(model.posterior(TEST_X), twin.posterior(TEST_X))
     with pytest.raises(InputDataError, match="histories of 1 outcomes, but train_Y has 2"):
         transfer_models(X, BOTH, {"err": histories["err"]})
-    with pytest.raises(ValueError, match="There are 2 outcomes and 1 goals"):
+    with pytest.raises(ValueError, match="2 outcomes need as many goals, but goal= has 1"):
         from_dataframe(old, space, ["err", "mem"], "task", ["min"])
 
 

@@ -222,7 +222,7 @@ def from_dataframe(
         goals = [goal] * len(outcome) if goal is None or isinstance(goal, str) else list(goal)
         if len(goals) != len(outcome) or not outcome:
             raise ValueError(
-                f"{len(goals)} goals are given for {len(outcome)} outcomes: give one per outcome."
+                f"{len(outcome)} outcomes need as many goals, but goal= has {len(goals)}."
             )
         pairs = zip(outcome, goals, strict=True)
         return {name: from_dataframe(**given | {"outcome": name, "goal": g}) for name, g in pairs}
