@@ -24,7 +24,7 @@ from pandas import DataFrame, to_numeric
 from botorch_transfer.data.datasets import evenly_spaced
 from botorch_transfer.search_space import Parameter, SearchSpace
 from botorch_transfer.search_space.cells import rows_of_tasks
-from botorch_transfer.search_space.guess import words_of
+from botorch_transfer.search_space.guess import PER_CENT, words_of
 
 Array = NDArray[np.float64]
 Range = tuple[float, float]
@@ -73,7 +73,10 @@ FAR_APART = {100: 2.0, -1: 1.3}
 #: Words in the names of outcomes that are never negative.
 POSITIVE = {"yield", "conversion", "selectivity", "purity", "accuracy"}
 
-#: Words in the names of outcomes that are seldom fractions or percentages.
+#: Words in the names of outcomes that are often, and of outcomes that are seldom, fractions or
+#: percentages.
+SHARES = PER_CENT | {"acc", "precision", "recall", "f1", "auc", "rate", "share", "fraction"}
+SHARES |= {"ratio", "efficiency", "recovery", "humidity", "scrap", "defects", "waste", "ctr"}
 NO_SHARES = {"loss", "rmse", "mse", "mae", "nll", "cost", "price", "time", "seconds"}
 
 #: Description of the runs of this study.
@@ -205,24 +208,31 @@ def _fits(x: Array, y: Array, factor: int, name: str, is_one: bool, of_study: bo
 
     If one of two groups is this study (``of_study``), percentages above 10 are recognized by their
     size. In all other cases, ``factor * x`` must be in the range of ``y``, ``x`` must be clearly
-    apart from ``y``, and fractions must have more decimals than percentages. If both belong to one
-    group (``is_one``), a larger gap is needed, because ``y`` has the larger values of this group.
+    apart from ``y``, and fractions must have more decimals than percentages. A larger gap is needed
+    if both belong to one group (``is_one``), because ``y`` has the larger values of this group, and
+    if the name has no word in ``SHARES``. There must then be two groups, one percentage must be
+    above 10, and all must be above 1.
     """
-    is_share = factor > 1
+    is_share, words = factor > 1, words_of(name)
     enough = min(len(x), len(y) + (not is_one)) > is_share and len(x) + len(y) >= MIN_VALUES
     if not enough or min((factor * x).min(), y.min()) <= 0 or (is_share and y.max() > 100):
         return False
-    if is_share and of_study and not is_one and y.max() > 10:
+    is_named = bool(SHARES & words)
+    if is_share and (
+        NO_SHARES & words or not is_named and (is_one or y.min() <= 1 or y.max() <= 10)
+    ):
+        return False
+    if is_share and of_study and not is_one and is_named and y.max() > 10:
         return bool((y <= 1).mean() ** len(x) < MAX_CHANCE)
     (low, high), (least, largest) = _quantiles(factor * x), _quantiles(y)
     is_apart = (((y <= x.max()).sum() + 1) / (len(y) + 2)) ** len(x) < MAX_CHANCE
-    if is_one:
+    if is_one or (is_share and not is_named):
         ends = np.stack([_quantiles(x), _quantiles(y)])
         ends = np.log(ends) if is_share else ends
         is_apart = ends[1, 0] - ends[0, 1] > FAR_APART[factor] * np.ptp(ends, axis=1).max()
     if is_share:
         known = _decimals(y) % MOST_DECIMALS  # 0 if percentages are not rounded
-        is_apart &= _decimals(x) > known + is_one and not NO_SHARES & words_of(name)
+        is_apart &= _decimals(x) > known + is_one
     return bool(is_apart and least <= 2 * low and high <= 2 * largest)
 
 

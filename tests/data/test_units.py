@@ -119,14 +119,16 @@ def test_nothing_is_left_of_the_history():
 
 
 def test_outcomes_that_are_only_small():
-    percent, rng = pd.DataFrame({"y": [0.5, 3, 40, 90, 70]}), np.random.default_rng(0)
-    fraction = percent / 100
-    assert "fractions in old runs and percentages in this" in wrong_outcomes(fraction, percent, "y")
-    assert wrong_outcomes(percent, fraction[:1], "y") is None
-    assert wrong_outcomes(percent, fraction, "z") is None
-    losses = pd.DataFrame({"y": rng.lognormal(0, 2, 50)})
-    assert wrong_outcomes(losses, pd.DataFrame({"y": [0.2, 0.9, 0.4]}), "y") is None
-    assert wrong_outcomes(percent, percent, "y") is None
+    rng, names = np.random.default_rng(0), ("rate", "y", "value", "loss")
+    percent = pd.DataFrame(dict.fromkeys(names, [0.5, 3, 40, 90, 70]))
+    fraction, some = percent / 100, percent[2:]
+    assert "fractions in old runs and percen" in wrong_outcomes(fraction, percent, "rate")
+    assert [bool(wrong_outcomes(some, some / 100, n)) for n in names] == [True, True, True, False]
+    assert [wrong_outcomes(percent, fraction, n) for n in ("y", "z", "loss")] == [None] * 3
+    assert wrong_outcomes(percent, fraction[:1], "rate") is wrong_outcomes(some, some, "rate")
+    for mean in (0.0, 1.0, 2.0):  # the new runs are good
+        old = pd.DataFrame(dict.fromkeys(names, np.sort(rng.lognormal(mean, 1.0, 50))))
+        assert not any(wrong_outcomes(old[20:], old[:4] / 3, name) for name in names[1:])
 
 
 def test_outcomes_outside_of_what_they_can_be(caplog):
