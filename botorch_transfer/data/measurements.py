@@ -243,6 +243,7 @@ KINDS = {
     "word": "Cells without a number count as a missing outcome of a run that has ended: %s",
     "failed": "Cells with a word count as failed runs: %s",
     "noise": "Cells without a number count as empty standard errors: %s",
+    "spare": "Runs with a failure as status count as failed, and their outcome is dropped: %s",
 }
 
 
@@ -280,9 +281,10 @@ def measured(
 
     ``>95`` is read as 95, ``29*`` and ``~29`` as 29, ``18 ± 2`` as 18 with a standard error of 2. A
     word such as ``n.d.`` means that the run has ended without an outcome. A run has failed if its
-    status or an outcome has a word in ``FAILED``, or if an outcome is infinite. A code such as -999
-    means a missing outcome. If the code is worse than the other outcomes, the run has failed. The
-    log reports each kind of cell once.
+    status or an outcome has a word in ``FAILED``, or if an outcome is infinite. If the status has
+    such a word, the run's outcomes are dropped. A code such as -999 means a missing outcome. If the
+    code is worse than the other outcomes, the run has failed. The log reports each kind of cell
+    once.
 
     Args:
         tables: Tables such as old runs and the study's runs, or ``None``. Codes are searched in the
@@ -324,6 +326,7 @@ def _in_numbers(
     check_table(table, [status, *noises, *noises.values()])
     frame = table.copy(deep=False)
     fate, notes = _fates(frame, status, task), dict[str, list[str]]()
+    has_failed = fate == "failed"
     for outcome in outcomes:
         side, noise = np.zeros(len(frame)), noises[outcome.name]
         columns = [outcome.name, noise]
@@ -363,6 +366,11 @@ def _in_numbers(
             is_infinite = np.abs(values) > LARGEST
             fate[is_infinite] = "failed"
             values[is_infinite] = np.nan
+            if (spare := has_failed & np.isfinite(values)).any():
+                where = _cell(table, task, outcome.name, int(spare.argmax()))
+                found = f"{spare.sum():,} in {outcome.name!r}, {where}"
+                notes.setdefault("spare", []).append(found)
+                values[spare] = np.nan
             if outcome.bound is not None:
                 at_limit = np.isclose(values, outcome.bound, 1e-9, 0.0) & (side * outcome.sign < 0)
                 beyond = BEYOND_LIMIT * (abs(outcome.bound) or 1.0)
@@ -371,7 +379,7 @@ def _in_numbers(
             if noise in frame:
                 frame[noise] = _errors(frame, noise, np.isfinite(values), task)
     for kind, text in notes.items():
-        level = logging.WARNING if kind in ("word", "noise") else logging.INFO
+        level = logging.WARNING if kind in ("word", "noise", "spare") else logging.INFO
         logger.log(level, KINDS[kind], "; ".join(text))
     return frame.assign(**{FATE: fate})
 

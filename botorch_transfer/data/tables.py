@@ -244,7 +244,8 @@ def from_dataframe(
     frame = renamed(frame, rename or {})
     named = [("outcome", outcome), ("task", task), *([] if noise is None else [("noise", noise)])]
     check_columns(frame, space, named, missing or {}, changed)
-    (frame,) = measured([frame], [target], None, task)
+    status = None if "status" in {*space.columns, task, *target.columns} else "status"
+    (frame,) = measured([frame], [target], status, task)
     options: dict[str, Any] = {"changed": changed, "encode": encode, "robust": robust}
     old = read_history(frame, space, [target], task, missing, keep=failed == "worst", **options)
     if (found := old.sources[outcome]) is None:

@@ -219,7 +219,7 @@ def _fits(x: Array, y: Array, factor: int, name: str, is_one: bool, of_study: bo
         return False
     is_named = bool(SHARES & words)
     if is_share and (
-        NO_SHARES & words or not is_named and (is_one or y.min() <= 1 or y.max() <= 10)
+        NO_SHARES & words or (not is_named and (is_one or y.min() <= 1 or y.max() <= 10))
     ):
         return False
     if is_share and of_study and not is_one and is_named and y.max() > 10:

@@ -241,8 +241,9 @@ def suggest(
             are several outcomes, give a mapping from outcomes to columns. Empty or zero cells get
             the pooled standard error.
         status: The column with the state of a run, in ``runs`` and optionally in ``history``.
-            Words such as ``"failed"``, ``"crashed"`` and ``"timeout"`` mark a failure. Words such
-            as ``"abandoned"`` mark a run that has ended without an outcome.
+            Words such as ``"failed"``, ``"crashed"`` and ``"timeout"`` mark a failure, whose
+            outcome is dropped. Words such as ``"abandoned"`` mark a run that has ended without an
+            outcome.
         missing: Values of parameters that old tasks do not record, by parameter name; ``None`` for
             an unknown value.
         rename: A mapping from old to new column names of ``history``.

@@ -120,14 +120,14 @@ def test_nothing_is_left_of_the_history():
 
 def test_outcomes_that_are_only_small():
     rng, names = np.random.default_rng(0), ("rate", "y", "value", "loss")
-    percent = pd.DataFrame(dict.fromkeys(names, [0.5, 3, 40, 90, 70]))
+    percent = pd.DataFrame({name: [0.5, 3, 40, 90, 70] for name in names})
     fraction, some = percent / 100, percent[2:]
     assert "fractions in old runs and percen" in wrong_outcomes(fraction, percent, "rate")
     assert [bool(wrong_outcomes(some, some / 100, n)) for n in names] == [True, True, True, False]
     assert [wrong_outcomes(percent, fraction, n) for n in ("y", "z", "loss")] == [None] * 3
     assert wrong_outcomes(percent, fraction[:1], "rate") is wrong_outcomes(some, some, "rate")
     for mean in (0.0, 1.0, 2.0):  # the new runs are good
-        old = pd.DataFrame(dict.fromkeys(names, np.sort(rng.lognormal(mean, 1.0, 50))))
+        old = pd.DataFrame({name: np.sort(rng.lognormal(mean, 1.0, 50)) for name in names})
         assert not any(wrong_outcomes(old[20:], old[:4] / 3, name) for name in names[1:])
 
 

@@ -379,18 +379,19 @@ def test_the_only_known_outcome_may_be_any(only):
 
 
 @pytest.mark.parametrize("status", ["failed", "TrialState.FAIL", "timeout"])
-def test_a_failed_run_with_an_outcome_counts_for_both(status):
+def test_the_outcome_of_a_failed_run_is_dropped(status):
     runs = PLANE.sample(4, seed=1).assign(loss=[0.3, 0.2, NAN, 0.1], status="ok")
     runs.loc[[1, 2], "status"] = status
     read = read_study(PLANE, OLD, runs).runs
-    assert read.Y.flatten().tolist() == [-0.3, -0.2, -0.1]
+    assert read.Y.flatten().tolist() == [-0.3, -0.1]
     assert torch.equal(read.failed, PLANE.encode(runs.iloc[[1, 2]]))
     assert torch.equal(read.good, PLANE.encode(runs.iloc[[0, 3]]))
     old = OLD.assign(status="ok")
     old.loc[[0, 1], "status"], old.loc[1, "loss"] = status, NAN
     tables = read_study(PLANE, old, runs)
     assert torch.equal(tables.old_failed, PLANE.encode(OLD.iloc[[0, 1]]))
-    assert len(tables.sources["loss"]["0"].X) == 24
+    sources = [tables.sources["loss"], from_dataframe(old, PLANE, "loss", "task", "min")]
+    assert [len(source["0"].X) for source in sources] == [23, 23]
 
 
 # ---------------------------------------------------------------------------------------- status
