@@ -39,7 +39,7 @@ from botorch_transfer.search_space.cells import (
     refuse_cell,
     with_numbers,
 )
-from botorch_transfer.search_space.guess import in_per_cent
+from botorch_transfer.search_space.guess import in_per_cent, words_of
 from botorch_transfer.search_space.space import check_table
 
 logger = logging.getLogger(__name__)
@@ -449,12 +449,17 @@ def _fate(word: str) -> str:
 
 
 def _fates(frame: DataFrame, status: str | None, task: str | None) -> NDArray[Any]:
-    """Finds the fate of each run from the words in its status; warns of unknown words."""
+    """Finds the fates of runs from the words in their status; warns of unread or unknown words."""
+    known = {"", *NEUTRAL, *EMPTY}
     if status not in frame:
+        for name in [n for n in frame if status and words_of(str(n)) & {"state", "status"}]:
+            fates = {word: _fate(word) for word in map(_word, frame[name])}
+            if any(fates.values()) and all(fates[word] or word in known for word in fates):
+                text = "%r looks like the states of runs, which are not read: give status=%r, or "
+                logger.warning(text + "name the column 'status'", name, name)
         return np.full(len(frame), "", dtype=object)
     words = [_word(cell) for cell in frame[status]]
     fate = np.array([_fate(word) for word in words], dtype=object)
-    known = {"", *NEUTRAL, *EMPTY}
     unknown = [i for i, word in enumerate(words) if not fate[i] and word not in known]
     if unknown:
         text = (

@@ -185,11 +185,14 @@ def test_an_unknown_word_of_status_is_warned_of_once(caplog):
     assert "write 'failed' if the run" in warned
 
 
-def test_the_status_may_have_another_name_or_be_absent():
-    table = DataFrame({"y": [1.0], "state": ["failed"]})
-    for status, fate in {"state": "failed", "status": "", None: ""}.items():
+def test_the_status_may_have_another_name_or_be_absent(caplog):
+    table = DataFrame({"y": [1.0], "State": "done", "start state": "solid", "state": "failed"})
+    for status, fate in {"state": "failed", None: "", "status": ""}.items():
+        caplog.clear()
         (frame,) = measured([table], [Outcome("y", 1.0)], status)
         assert frame[FATE].tolist() == [fate]
+    (warned,) = caplog.messages
+    assert warned.startswith("'state' looks like the states of runs, which are not read: give st")
 
 
 # ------------------------------------------------------------------------------------------- codes
