@@ -14,6 +14,7 @@ Outcomes are searched for fractions among percentages, and for wrong signs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from functools import partial
 
@@ -207,11 +208,11 @@ def _fits(x: Array, y: Array, factor: int, name: str, is_one: bool, of_study: bo
     """Returns whether outcomes ``y`` likely have the unit or the sign of ``factor * x``.
 
     If one of two groups is this study (``of_study``), percentages above 10 are recognized by their
-    size. In all other cases, ``factor * x`` must be in the range of ``y``, ``x`` must be clearly
-    apart from ``y``, and fractions must have more decimals than percentages. A larger gap is needed
-    if both belong to one group (``is_one``), because ``y`` has the larger values of this group, and
-    if the name has no word in ``SHARES``. There must then be two groups, one percentage must be
-    above 10, and all must be above 1.
+    size. In all other cases, ``factor * x`` must be in the range of ``y``; for the signs of two
+    groups, both ranges must overlap. Also, ``x`` must be clearly apart from ``y``, and fractions
+    must have more decimals than percentages. A larger gap is needed if both belong to one group
+    (``is_one``), because ``y`` has the larger values of this group, and if the name has no word in
+    ``SHARES``. There must then be two groups, one percentage above 10, and none up to 1.
     """
     is_share, words = factor > 1, words_of(name)
     enough = min(len(x), len(y) + (not is_one)) > is_share and len(x) + len(y) >= MIN_VALUES
@@ -233,6 +234,9 @@ def _fits(x: Array, y: Array, factor: int, name: str, is_one: bool, of_study: bo
     if is_share:
         known = _decimals(y) % MOST_DECIMALS  # 0 if percentages are not rounded
         is_apart &= _decimals(x) > known + is_one
+    elif not is_one:  # two groups may have different signs by chance, and few values a small range
+        ways = math.comb(min(len(x) + len(y), 20), min(len(x), len(y), 3))
+        return bool(is_apart and ways * MAX_CHANCE >= 1 and least <= high and low <= largest)
     return bool(is_apart and least <= 2 * low and high <= 2 * largest)
 
 
