@@ -377,21 +377,28 @@ def _in_numbers(
                 values[at_limit] -= outcome.sign * beyond
             frame[outcome.name] = values
             if noise in frame:
-                frame[noise] = _errors(frame, noise, np.isfinite(values), task)
+                frame[noise] = _errors(frame, noise, values, task)
     for kind, text in notes.items():
         level = logging.WARNING if kind in ("word", "noise", "spare") else logging.INFO
         logger.log(level, KINDS[kind], "; ".join(text))
     return frame.assign(**{FATE: fate})
 
 
-def _errors(frame: DataFrame, name: str, needed: NDArray[np.bool_], task: str | None) -> Array:
+def _errors(frame: DataFrame, name: str, values: Array, task: str | None) -> Array:
     """Reads a column of standard errors; fills empty or zero cells with the task's pooled value."""
-    errors = numbers(frame, name)
+    errors, needed = numbers(frame, name), np.isfinite(values)
     given = needed & ~np.isnan(errors) & (errors != 0)
     bad = given & ~((errors > 1 / LARGEST) & (errors < LARGEST))
     problem = "which is not a standard error: give a positive number, or empty the cell"
     refuse_cell(bad, frame[name], problem)
     group = frame[task] if task in frame.columns else np.zeros(len(frame))
+    outcomes = Series(values).groupby(np.asarray(group))
+    spread = outcomes.transform("max") - outcomes.transform("min")
+    is_large = given & (errors > spread) & (outcomes.transform("count") >= ENOUGH)
+    if 2 * is_large.sum() > given.sum():
+        text = "Most standard errors in %r exceed the spread of their task's outcomes, %s: give "
+        text += "standard errors in the outcome's unit"
+        logger.warning(text, name, _cell(frame, task, name, int(is_large.argmax())))
     squares = Series(np.where(given, errors, np.nan)) ** 2
     pooled = squares.groupby(np.asarray(group)).transform("mean")
     inferred = needed & ~given & np.isfinite(pooled.to_numpy())

@@ -215,7 +215,12 @@ def test_impossible_standard_errors_are_refused(error):
         read(frame, noise="sem")
 
 
-def test_standard_errors_in_words_are_warned_of(caplog):
+def test_large_standard_errors_and_standard_errors_in_words_are_warned_of(caplog):
+    read(table(dataset="a", sem=[5000, 5000, 5000, 0.1, 0.1]), noise="sem")
+    assert caplog.messages[0].startswith("Most standard errors in 'sem' exceed the spread of their")
+    caplog.clear()
+    read(table(dataset="a", sem=[5000, 5000, 0.1, 0.1, 0.1]), noise="sem")
+    assert not caplog.messages
     data = read(table(sem=["low", "low", "high", "low", "high"]), noise="sem")
     assert data["b"].Yvar is data["a"].Yvar is None
     assert "5 in 'sem', as 'low' in row 0 of task 'b'" in caplog.messages[0]
@@ -260,6 +265,9 @@ def test_values_outside_of_the_space_are_kept_where_they_are(caplog):
     with caplog.at_level(logging.INFO, logger="botorch_transfer"):
         read(frame, changed=True)
     assert caplog.messages[0].endswith("check the ranges (task 'a' (1), from row 3 on)")
+    caplog.clear()
+    read(table(C=[1000.0, 1000.0, 1000.0, 10.0, 1000.0]), changed=True)  # no run of b is inside
+    assert caplog.messages[-1].endswith("check the ranges (task 'b' (3), from row 0 on)")
 
 
 def test_a_limit_without_a_logarithm_is_refused():
