@@ -350,8 +350,10 @@ def read_history(
         data = sources[outcome.name]
         _recommend_logarithms(outcome, data)
         if data and all(len(task.Y.unique()) < 2 for task in data.values()):
-            text = "All values of %r are equal in each old task, so old runs do not help"
-            logger.warning(text, outcome.name)
+            text = "All values of %r are equal in each old task%s"
+            named = f": does {task!r} name the run instead of the task?"
+            is_run = len(tasks) == len(frame) > 1
+            logger.warning(text, outcome.name, named if is_run else ", so old runs do not help")
         groups = {f"task {k!r}": outcome.original(task.Y[:, 0]).numpy() for k, task in data.items()}
         for problem in (problems := list(mixed_outcomes(groups, outcome.name))):
             logger.warning(problem)
@@ -371,7 +373,8 @@ def read_history(
 #: Lists for the log. ``displaced``: task and row of each run that cannot be encoded. ``lost``:
 #: column, cell and remark for each value that cannot be encoded. ``outside``: task and row of each
 #: run outside of the unit cube. ``far``: task and row of each run that lies more than
-#: ``FAR_OUTSIDE`` outside of the unit cube. ``limited``: task of each very bad outcome.
+#: ``FAR_OUTSIDE`` outside of the unit cube, and of each run of a task without a run inside.
+#: ``limited``: task of each very bad outcome.
 _Notes = defaultdict[str, list[Any]]
 
 #: A warning names old runs whose distance from the range of a parameter is above this number times
@@ -417,7 +420,8 @@ def _encode_task(
         notes["lost"] += empty + space.without_place(runs[filled & ~has_place])
         notes["displaced"] += [(name, row) for row in runs.index[~has_place]]
     beyond = (-X[has_place]).maximum(X[has_place] - 1).amax(dim=-1).numpy()
-    for note, distance in (("outside", 0.0), ("far", FAR_OUTSIDE)):
+    is_never_inside = len(beyond) >= ENOUGH_SAME and beyond.min() > SAME_PLACE
+    for note, distance in (("outside", 0.0), ("far", 0.0 if is_never_inside else FAR_OUTSIDE)):
         notes[note] += [(name, row) for row in runs.index[has_place][beyond > distance]]
     return X[has_place], has_place
 

@@ -385,7 +385,12 @@ def test_tasks_that_agree_with_the_study_stay():
 @pytest.mark.parametrize(
     ("changes", "missing", "message"),
     [
-        ({"loss": 5.0}, {}, "All values of 'loss' are equal in each old task"),
+        ({"loss": 5.0}, {}, "All values of 'loss' are equal in each old task, so old runs do not"),
+        (
+            {"task": HISTORY.index},
+            {},
+            "All values of 'loss' are equal in each old task: does 'task'",
+        ),
         ({"depth": None}, {"depth": 99}, "missing= gives 'depth' a value that is out of range"),
     ],
 )
