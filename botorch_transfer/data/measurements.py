@@ -251,8 +251,9 @@ class Cell(NamedTuple):
     """Content of one cell of an outcome, such as ``>95`` or ``18 ± 2``.
 
     Args:
-        kind: A key of :data:`KINDS`; ``"wrong"`` if the cell has digits but is not a number; an
-            empty text for a plain number and for an empty cell.
+        kind: A key of :data:`KINDS`; ``"wrong"`` if the cell has digits but is not a number;
+            ``"list"`` if the cell has several values; an empty text for a plain number and for an
+            empty cell.
         number: The number as text, maybe with a unit. If the cell is not text, the cell's value.
         error: The standard error as text, maybe with a unit.
         side: 1 if the true outcome is larger than the number (``>95``), -1 if the true outcome is
@@ -336,6 +337,7 @@ def _in_numbers(
             kinds = np.array([cell.kind for cell in cells], dtype=object)
             problem = "which has digits but is not a number: write a number with a decimal point"
             refuse_cell(kinds == "wrong", table[name], f"{problem}, or empty the cell")
+            refuse_cell(kinds == "list", table[name], "which is a list: give one number per run")
             frame[name] = Series([cell.number for cell in cells], frame.index, dtype=object)
             if name == noise:
                 kinds[np.isin(kinds, ["word", "failed"])] = "noise"
@@ -419,7 +421,7 @@ def _parse(cell: Any) -> Cell:
     if isinstance(cell, date | time | timedelta) and cell == cell:  # not NaT
         cell = str(cell)
     if not isinstance(cell, str):
-        return Cell("", cell)
+        return Cell("list" if np.iterable(cell) else "", cell)
     bare = MARKS.sub("", cell.replace("−", "-"))
     word = _word(cell)
     tokens = {*word.split()}

@@ -274,8 +274,10 @@ def _of_column(tasks: Mapping[str, Array], parameter: Parameter) -> Iterator[tup
         # All tasks with values outside of the range are pooled, because the pooled values cover the
         # range best. These values are certainly wrong, so a conversion may fit less well.
         found = likely(_quantiles(together)[None], reference, 0.0, 0.6)[0]
-        for name in strange if found else ():
-            yield name, f"lies outside of the parameter's range, but fits if {found}"
+        problem = found and f"lies outside of the parameter's range, but fits if {found}"
+        if parameter.log is True and together.min() < together.max() <= 0:
+            problem = "is never positive: convert the values if they are logarithms"
+        yield from ((name, problem) for name in strange if problem)
 
 
 def _quantiles(values: Array) -> Array:

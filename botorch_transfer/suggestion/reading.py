@@ -273,7 +273,9 @@ def read_outcomes(
     noise, ranges = noise or {}, outcome_range or {}
     names = [each.name for each in outcomes]
     if twice := [name for name in names if names.count(name) > 1]:
-        raise ValueError(f"{twice[0]!r} is given twice by outcome= and constraints=: name it once.")
+        same = [each.is_objective for each in outcomes if each.name == twice[0]]
+        by = "outcome=" if all(same) else "outcome= and constraints="
+        raise ValueError(f"{twice[0]!r} is given twice by {by}: name it once.")
     _check_known("noise", noise, names)
     _check_known("outcome_range", ranges, names)
     for name, within in ranges.items():
