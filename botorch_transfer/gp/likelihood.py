@@ -4,8 +4,8 @@ Use :class:`AddedNoiseLikelihood` if some outcomes are themselves predictions wi
 example the predicted final values of runs that were stopped early.
 
 Fits evaluate log likelihoods with the functions of this module. Automatic differentiation through
-mean, kernel and likelihood takes up to twice as long as the formulas below. The ``N`` outcomes ``y`` have
-the mean ``m`` and the covariance ``K``, which includes the noise. With ``r = y - m`` and
+mean, kernel and likelihood takes up to twice as long as the formulas below. The ``N`` outcomes
+``y`` have the mean ``m`` and the covariance ``K``, which includes the noise. With ``r = y - m`` and
 ``α = K⁻¹ r``, the negative log likelihood (NLL) and its derivatives are
 
 .. code-block:: text
