@@ -109,9 +109,7 @@ def task_names(sources: Sequence[SourceData] | Mapping[str, SourceData]) -> list
     if is_one or any(isinstance(value, Tensor) for value in sources):
         raise InputDataError("The source data are one task: put the task into a list.")
     if len(sources) == 0:
-        raise InputDataError(
-            "There are no source tasks: pass at least one task, or use SingleTaskGP."
-        )
+        raise InputDataError("There are no source tasks: pass at least one, or use SingleTaskGP.")
     if isinstance(sources, Mapping):
         names = [str(name) for name in sources]
         if len(set(names)) < len(names):
@@ -307,9 +305,7 @@ def _check_values(name: str, dataset: SupervisedDataset) -> None:
             )
         check_range(f"Task {name!r}: {symbol}", tensor)
     if dataset.Yvar is not None and not (dataset.Yvar > 0).all():
-        raise InputDataError(
-            f"Task {name!r}: Yvar has a value that is not positive: replace it, or leave Yvar out."
-        )
+        raise InputDataError(f"Task {name!r}: Yvar has a value that is not positive: replace it.")
 
 
 def _named(X: Tensor, Y: Tensor, Yvar: Tensor | None) -> list[tuple[str, Tensor]]:

@@ -251,9 +251,8 @@ class Cell(NamedTuple):
     """Content of one cell of an outcome, such as ``>95`` or ``18 ± 2``.
 
     Args:
-        kind: A key of :data:`KINDS`; ``"wrong"`` if the cell has digits but is not a number;
-            ``"list"`` if the cell has several values; an empty text for a plain number and for an
-            empty cell.
+        kind: A key of :data:`KINDS`; ``"wrong"`` if the cell has digits but is not a number, such
+            as a list; an empty text for a plain number and for an empty cell.
         number: The number as text, maybe with a unit. If the cell is not text, the cell's value.
         error: The standard error as text, maybe with a unit.
         side: 1 if the true outcome is larger than the number (``>95``), -1 if the true outcome is
@@ -328,6 +327,11 @@ def _in_numbers(
     frame = table.copy(deep=False)
     fate, notes = _fates(frame, status, task), dict[str, list[str]]()
     has_failed = fate == "failed"
+
+    def note(kind: str, name: str, found: NDArray[np.bool_]) -> None:
+        cell = _cell(table, task, name, int(found.argmax()))
+        notes.setdefault(kind, []).append(f"{found.sum():,} in {name!r}, {cell}")
+
     for outcome in outcomes:
         side, noise = np.zeros(len(frame)), noises[outcome.name]
         columns = [outcome.name, noise]
@@ -335,9 +339,8 @@ def _in_numbers(
         for name in [name for name in columns if name in table and is_text(table[name])]:
             cells = [_parse(cell) for cell in pointed[name]]
             kinds = np.array([cell.kind for cell in cells], dtype=object)
-            problem = "which has digits but is not a number: write a number with a decimal point"
+            problem = "which has digits but is not a number: write one number with a decimal point"
             refuse_cell(kinds == "wrong", table[name], f"{problem}, or empty the cell")
-            refuse_cell(kinds == "list", table[name], "which is a list: give one number per run")
             frame[name] = Series([cell.number for cell in cells], frame.index, dtype=object)
             if name == noise:
                 kinds[np.isin(kinds, ["word", "failed"])] = "noise"
@@ -349,16 +352,14 @@ def _in_numbers(
                     errors = [cell.error for cell in cells]
                     frame[noise] = Series(errors, frame.index, dtype=object)
             for kind in [kind for kind in KINDS if kind in kinds]:
-                where = _cell(table, task, name, int((kinds == kind).argmax()))
-                notes.setdefault(kind, []).append(f"{(kinds == kind).sum():,} in {name!r}, {where}")
+                note(kind, name, kinds == kind)
         if noise in frame and outcome.name in frame:
             texts = frame[columns].astype(str)
             given = {"outcomes": texts[[outcome.name]], "standard errors": texts[[noise]]}
             given["standard errors"].columns = [outcome.name]
             check_same_units(given, [outcome.name], are_outcomes=True)
-            is_per_cent = texts[outcome.name].str.contains(PER_CENT).any() or in_per_cent(
-                outcome.name
-            )
+            is_per_cent = in_per_cent(outcome.name)
+            is_per_cent |= texts[outcome.name].str.contains(PER_CENT).any()
             is_relative = texts[noise].str.contains(PER_CENT).to_numpy() & (not is_per_cent)
             problem = "which may be relative: write the standard error in the outcome's unit"
             refuse_cell(is_relative, frame[noise], problem)
@@ -369,9 +370,7 @@ def _in_numbers(
             fate[is_infinite] = "failed"
             values[is_infinite] = np.nan
             if (spare := has_failed & np.isfinite(values)).any():
-                where = _cell(table, task, outcome.name, int(spare.argmax()))
-                found = f"{spare.sum():,} in {outcome.name!r}, {where}"
-                notes.setdefault("spare", []).append(found)
+                note("spare", outcome.name, spare)
                 values[spare] = np.nan
             if outcome.bound is not None:
                 at_limit = np.isclose(values, outcome.bound, 1e-9, 0.0) & (side * outcome.sign < 0)
@@ -398,8 +397,7 @@ def _errors(frame: DataFrame, name: str, values: Array, task: str | None) -> Arr
     spread = outcomes.transform("max") - outcomes.transform("min")
     is_large = given & (errors > spread) & (outcomes.transform("count") >= ENOUGH)
     if 2 * is_large.sum() > given.sum():
-        text = "Most standard errors in %r exceed the spread of their task's outcomes, %s: give "
-        text += "standard errors in the outcome's unit"
+        text = "Most standard errors in %r exceed their task's range of outcomes, %s: check it"
         logger.warning(text, name, _cell(frame, task, name, int(is_large.argmax())))
     squares = Series(np.where(given, errors, np.nan)) ** 2
     pooled = squares.groupby(np.asarray(group)).transform("mean")
@@ -421,7 +419,7 @@ def _parse(cell: Any) -> Cell:
     if isinstance(cell, date | time | timedelta) and cell == cell:  # not NaT
         cell = str(cell)
     if not isinstance(cell, str):
-        return Cell("list" if np.iterable(cell) else "", cell)
+        return Cell("wrong" if np.iterable(cell) else "", cell)
     bare = MARKS.sub("", cell.replace("−", "-"))
     word = _word(cell)
     tokens = {*word.split()}
@@ -464,18 +462,16 @@ def _fates(frame: DataFrame, status: str | None, task: str | None) -> NDArray[An
         for name in [n for n in frame if status and words_of(str(n)) & {"state", "status"}]:
             fates = {word: _fate(word) for word in map(_word, frame[name])}
             if any(fates.values()) and all(fates[word] or word in known for word in fates):
-                text = "%r looks like the states of runs, which are not read: give status=%r, or "
-                logger.warning(text + "name the column 'status'", name, name)
+                text = "%r looks like the states of runs: give status=%r, or name it 'status'"
+                logger.warning(text, name, name)
         return np.full(len(frame), "", dtype=object)
     words = [_word(cell) for cell in frame[status]]
     fate = np.array([_fate(word) for word in words], dtype=object)
     unknown = [i for i, word in enumerate(words) if not fate[i] and word not in known]
     if unknown:
-        text = (
-            "The status has an unknown word in %d rows, %s: write 'failed' if the run failed. A "
-            "run with an unknown word counts if it has an outcome; else, a new run is pending, and "
-            "an old run is left out"
-        )
+        text = "The status has an unknown word in %d rows, %s: write 'failed' if the run failed. A "
+        text += "run with an unknown word counts if it has an outcome; else, a new run is pending, "
+        text += "and an old run is left out"
         logger.warning(text, len(unknown), _cell(frame, task, status, unknown[0]))
     return fate
 

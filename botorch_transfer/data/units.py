@@ -178,7 +178,7 @@ def mixed_outcomes(groups: Mapping[str, Array], name: str) -> Iterator[str]:
         A sentence that describes the problem.
 
     Example:
-        >>> groups = {"task 'a'": np.array([0.3, 0.5]), "task 'b'": np.array([-0.4, -0.3, -0.3])}
+        >>> groups = {"task 'a'": np.array([0.3, 0.5]), "task 'b'": -np.array([4, 3, 3, 5, 4]) / 10}
         >>> next(mixed_outcomes(groups, "loss"))
         "'loss' seems to have negative values in task 'b' and positive values in task 'a': check the
         sign"
@@ -218,16 +218,14 @@ def _fits(x: Array, y: Array, factor: int, name: str, is_one: bool, of_study: bo
     enough = min(len(x), len(y) + (not is_one)) > is_share and len(x) + len(y) >= MIN_VALUES
     if not enough or min((factor * x).min(), y.min()) <= 0 or (is_share and y.max() > 100):
         return False
-    is_named = bool(SHARES & words)
-    if is_share and (
-        NO_SHARES & words or (not is_named and (is_one or y.min() <= 1 or y.max() <= 10))
-    ):
+    is_vague = is_share and not SHARES & words
+    if (is_share and NO_SHARES & words) or (is_vague and (is_one or y.min() <= 1 or y.max() <= 10)):
         return False
-    if is_share and of_study and not is_one and is_named and y.max() > 10:
+    if is_share and of_study and not (is_one or is_vague) and y.max() > 10:
         return bool((y <= 1).mean() ** len(x) < MAX_CHANCE)
     (low, high), (least, largest) = _quantiles(factor * x), _quantiles(y)
     is_apart = (((y <= x.max()).sum() + 1) / (len(y) + 2)) ** len(x) < MAX_CHANCE
-    if is_one or (is_share and not is_named):
+    if is_one or is_vague:
         ends = np.stack([_quantiles(x), _quantiles(y)])
         ends = np.log(ends) if is_share else ends
         is_apart = ends[1, 0] - ends[0, 1] > FAR_APART[factor] * np.ptp(ends, axis=1).max()

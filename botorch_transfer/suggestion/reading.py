@@ -242,20 +242,15 @@ def read_outcomes(
                 "is no goal: give goal='max' or goal='min'."
             )
         if unknown := [name for name, guess in usual.items() if not guess]:
-            logger.warning(
-                "Small values of %s count as good: give goal='max' (--goal max) if large values "
-                "are good",
-                " and ".join(unknown),
-            )
+            text = "Small values of %s count as good: give goal='max' (--goal max) if large values "
+            logger.warning(text + "are good", " and ".join(unknown))
     goals = [goal] if isinstance(goal, str) else list(goal)
     if len(goals) == 1 and len(names) > 1:
         goals = goals * len(names)
         message = "goal=%r applies to all outcomes %s: give a list if the goals differ"
         logger.warning(message, goals[0], names)
     if not names or len(goals) != len(names):
-        raise ValueError(
-            f"There are {len(names)} outcomes and {len(goals)} goals: give a goal for each outcome."
-        )
+        raise ValueError(f"{len(names)} outcomes have {len(goals)} goals: give one goal for each.")
     if bad := [value for value in goals if value not in ("min", "max")]:
         raise ValueError(f"goal is {bad[0]!r}: use 'min' or 'max'.")
     signs = [1.0 if value == "max" else -1.0 for value in goals]
@@ -273,17 +268,13 @@ def read_outcomes(
     noise, ranges = noise or {}, outcome_range or {}
     names = [each.name for each in outcomes]
     if twice := [name for name in names if names.count(name) > 1]:
-        same = [each.is_objective for each in outcomes if each.name == twice[0]]
-        by = "outcome=" if all(same) else "outcome= and constraints="
-        raise ValueError(f"{twice[0]!r} is given twice by {by}: name it once.")
+        raise ValueError(f"{twice[0]!r} is given twice by outcome= or constraints=: name it once.")
     _check_known("noise", noise, names)
     _check_known("outcome_range", ranges, names)
     for name, within in ranges.items():
         ends = list(within) if isinstance(within, Iterable) else []
         if len(ends) != 2 or {str, type(None)} & {*map(type, ends)} or not ends[0] < ends[1]:
-            raise ValueError(
-                f"outcome_range of {name!r} is {within!r}: give the least and the largest value."
-            )
+            raise ValueError(f"outcome_range of {name!r} is {within!r}: give two growing numbers.")
     outcomes = [replace(o, noise=noise.get(o.name), within=ranges.get(o.name)) for o in outcomes]
     return with_logarithms(outcomes, log)
 

@@ -217,7 +217,7 @@ def test_impossible_standard_errors_are_refused(error):
 
 def test_large_standard_errors_and_standard_errors_in_words_are_warned_of(caplog):
     read(table(dataset="a", sem=[5000, 5000, 5000, 0.1, 0.1]), noise="sem")
-    assert caplog.messages[0].startswith("Most standard errors in 'sem' exceed the spread of their")
+    assert caplog.messages[0].startswith("Most standard errors in 'sem' exceed their task's range")
     caplog.clear()
     read(table(dataset="a", sem=[5000, 5000, 0.1, 0.1, 0.1]), noise="sem")
     assert not caplog.messages

@@ -262,7 +262,7 @@ def test_an_outcome_has_a_range(log):
     np.testing.assert_allclose(table["predicted_5"], free["predicted_5"].clip(low, high))
     row = suggest(SPACE, HISTORY, outcome_range=(low, high), **options)
     assert low <= row["predicted_mean"].item() <= high
-    with pytest.raises(ValueError, match="give the least and the largest value"):
+    with pytest.raises(ValueError, match="give two growing numbers"):
         suggest(SPACE, HISTORY, outcome_range=(1, 0))
 
 
