@@ -250,7 +250,7 @@ def read_outcomes(
         message = "goal=%r applies to all outcomes %s: give a list if the goals differ"
         logger.warning(message, goals[0], names)
     if not names or len(goals) != len(names):
-        raise ValueError(f"{len(names)} outcomes have {len(goals)} goals: give one goal for each.")
+        raise ValueError(f"There are {len(names)} outcomes and {len(goals)} goals: give one each.")
     if bad := [value for value in goals if value not in ("min", "max")]:
         raise ValueError(f"goal is {bad[0]!r}: use 'min' or 'max'.")
     signs = [1.0 if value == "max" else -1.0 for value in goals]

@@ -75,9 +75,7 @@ def test_unfit_source_data_are_refused():
 def test_from_a_table():
     letters = CategoricalParameter("kernel", ("a", "b", "c"))
     space = SearchSpace([FloatParameter("C", 0.0, 10.0), letters, IntegerParameter("depth", 1, 5)])
-    runs = pd.DataFrame(
-        {"day": ["mon", "mon", "tue"], "C": [1.0, 2.0, 3.0], "kernel": ["a", "b", "c"]}
-    )
+    runs = pd.DataFrame({"day": ["mon", "mon", "tue"], "C": [1.0, 2.0, 3.0], "kernel": [*"abc"]})
     runs["depth"], runs["loss"] = [1, 3, 5], [0.1, 0.2, float("nan")]
     domain = Domain.from_dataframe(
         runs, space, outcome="loss", task="day", name="lab", goal="min", failed="drop"

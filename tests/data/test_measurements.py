@@ -60,17 +60,12 @@ def test_cells_without_a_number(fate, cells):
     assert frame["y"].isna().tolist() == [True] * len(cells) + [False]
 
 
-CELLS = ["1,234", "1 or 3", "12/13", "20-30", "±2", "yield 45", "ca. 1,3", [1.0, 2.0]]
-
-
-@pytest.mark.parametrize("cell", CELLS, ids=str)
+@pytest.mark.parametrize("cell", ["1,234", "1 or 3", "1/3", "20-30", "±2", "y 45", "ca. 1,3", [1]])
 def test_a_cell_with_digits_that_is_no_number_is_refused(cell):
-    problem = f"The column 'y' has {cell!r} in row 1, which has digits but is not a number: "
+    problem = f"The column 'y' has {cell!r} in row 1, which has digits but is not a number: write"
     with pytest.raises(InputDataError) as caught:
         read(["5", cell])
-    assert (
-        str(caught.value) == problem + "write one number with a decimal point, or empty the cell."
-    )
+    assert str(caught.value) == problem + " one number with a decimal point, or empty the cell."
 
 
 def test_standard_errors_are_those_of_the_cells_or_of_a_column():
@@ -188,10 +183,9 @@ def test_an_unknown_word_of_status_is_warned_of_once(caplog):
 def test_the_status_may_have_another_name_or_be_absent(caplog):
     table = DataFrame({"y": [1.0], "State": "done", "start state": "solid", "state": "failed"})
     for status, fate in {"state": "failed", None: "", "status": ""}.items():
-        caplog.clear()
         (frame,) = measured([table], [Outcome("y", 1.0)], status)
         assert frame[FATE].tolist() == [fate]
-    (warned,) = caplog.messages
+    _, warned = caplog.messages
     assert warned.startswith("'state' looks like the states of runs: give status='state', or name")
 
 

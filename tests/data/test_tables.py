@@ -183,10 +183,8 @@ def test_only_failed_and_empty_outcomes_get_the_worst_one(failed, left, caplog):
         "Cells without a number count as a missing outcome of a run that has ended: 1 in "
         "'accuracy', as '?' in row 5 of task 'b'"
     ]
-    failures = (
-        "Cells with a word count as failed runs: 1 in 'accuracy', as 'crashed' in row 2 of task 'b'"
-    )
-    assert failures in caplog.messages
+    failures = "Cells with a word count as failed runs: 1 in 'accuracy', as 'crashed' in row 2 of "
+    assert failures + "task 'b'" in caplog.messages
     assert caplog.messages[-1].startswith("3 of 6 runs have no finite outcome 'accuracy'")
 
 
@@ -216,14 +214,13 @@ def test_impossible_standard_errors_are_refused(error):
 
 
 def test_large_standard_errors_and_standard_errors_in_words_are_warned_of(caplog):
-    read(table(dataset="a", sem=[5000, 5000, 5000, 0.1, 0.1]), noise="sem")
-    assert caplog.messages[0].startswith("Most standard errors in 'sem' exceed their task's range")
-    caplog.clear()
-    read(table(dataset="a", sem=[5000, 5000, 0.1, 0.1, 0.1]), noise="sem")
-    assert not caplog.messages
+    for few in (0.1, 5000):
+        read(table(dataset="a", sem=[5000, 5000, few, 0.1, 0.1]), noise="sem")
+    (told,) = caplog.messages
+    assert told.startswith("Most standard errors in 'sem' exceed their task's range of out")
     data = read(table(sem=["low", "low", "high", "low", "high"]), noise="sem")
     assert data["b"].Yvar is data["a"].Yvar is None
-    assert "5 in 'sem', as 'low' in row 0 of task 'b'" in caplog.messages[0]
+    assert "5 in 'sem', as 'low' in row 0 of task 'b'" in caplog.messages[1]
 
 
 def test_task_names_are_compared_as_text():
@@ -414,9 +411,7 @@ def test_old_runs_that_lack_a_number_are_left_out(caplog):
     data = read(frame, LINE, changed=True)
     assert [len(task.X) for task in data.values()] == [10, 11]
     assert all(task.X.isfinite().all() for task in data.values())
-    assert (
-        "3 runs are left out, because each has a value that the search space lacks" in caplog.text
-    )
+    assert "3 runs are left out, because each has a value that the search" in caplog.text
     told = "'x' is empty (2); 'wd' is empty (2) (task 'a' (2), 'b' (1), from row 2 on)"
     assert told in caplog.text
     caplog.clear()

@@ -288,9 +288,7 @@ def test_a_constraint_is_limited_beyond_its_limit_only():
 
 
 def test_limits_and_partial_runs_and_known_noise():
-    runs = bad_run().assign(
-        memory=[1.0, NAN, 2.0, 3.0, NAN], sem=0.1, memory_sem=[0.2, NAN] * 2 + [0.3]
-    )
+    runs = bad_run().assign(memory=[1, NAN, 2, 3, NAN], sem=0.1, memory_sem=[0.2, NAN] * 2 + [0.3])
     runs.loc[2, "sem"] = 1e3
     runs.loc[3, "loss"] = NAN
     noise = {"loss": "sem", "memory": "memory_sem"}

@@ -187,9 +187,7 @@ def test_one_unit_in_all_tables_needs_no_conversion():
 
 def test_rows_to_predict_have_the_unit_of_the_tables():
     tables, rows = read_study(SPACE, HISTORY.assign(depth="2 °C"), RUNS), RUNS[:1]
-    with pytest.raises(
-        InputDataError, match="'depth' has the unit '°C' in the history, but '°F' in"
-    ):
+    with pytest.raises(InputDataError, match="'depth' has the unit '°C' in the history, but '°F'"):
         predict_rows(tables, rows.assign(depth="3 °F"))
 
 
@@ -336,10 +334,7 @@ def test_an_outcome_or_a_parameter_that_no_row_has_gives_a_warning(caplog):
     assert "No old run records 'time'" in caplog.text
     tables = read_study(SPACE, HISTORY, runs)
     assert len(tables.runs.waiting) == len(runs)
-    assert (
-        "The runs have no column 'loss', so each run counts as pending. The columns are"
-        in caplog.text
-    )
+    assert "The runs have no column 'loss', so each run counts as pending. The co" in caplog.text
     assert "'result'" in caplog.text
 
 
@@ -348,10 +343,7 @@ def test_a_column_whose_values_fit_an_absent_parameter(caplog):
     old = _old().rename(columns={"depth": "yield"}).assign(T=np.linspace(30, 110, 36))
     read_study(space, old)
     (log,) = [m for m in caplog.messages if "temperature" in m]
-    assert (
-        "Old runs have a column 'T' with values in the same range: if both mean the same, give"
-        in log
-    )
+    assert "a column 'T' with values in the same range: if both mean the same, give" in log
 
 
 def test_history_is_encoded_once_for_the_same_tables(monkeypatch):
@@ -387,11 +379,7 @@ def test_tasks_that_agree_with_the_study_stay():
     ("changes", "missing", "message"),
     [
         ({"loss": 5.0}, {}, "All values of 'loss' are equal in each old task, so old runs do not"),
-        (
-            {"task": HISTORY.index},
-            {},
-            "All values of 'loss' are equal in each old task: does 'task'",
-        ),
+        ({"task": HISTORY.index}, {}, "All values of 'loss' are equal in each old task: does"),
         ({"depth": None}, {"depth": 99}, "missing= gives 'depth' a value that is out of range"),
     ],
 )
