@@ -359,7 +359,7 @@ def _in_numbers(
             given["standard errors"].columns = [outcome.name]
             check_same_units(given, [outcome.name], are_outcomes=True)
             is_per_cent = in_per_cent(outcome.name)
-            is_per_cent |= texts[outcome.name].str.contains(PER_CENT).any()
+            is_per_cent |= bool(texts[outcome.name].str.contains(PER_CENT).any())
             is_relative = texts[noise].str.contains(PER_CENT).to_numpy() & (not is_per_cent)
             problem = "which may be relative: write the standard error in the outcome's unit"
             refuse_cell(is_relative, frame[noise], problem)
@@ -397,7 +397,7 @@ def _errors(frame: DataFrame, name: str, values: Array, task: str | None) -> Arr
     spread = outcomes.transform("max") - outcomes.transform("min")
     is_large = given & (errors > spread) & (outcomes.transform("count") >= ENOUGH)
     if 2 * is_large.sum() > given.sum():
-        text = "Most standard errors in %r exceed their task's range of outcomes, %s: check it"
+        text = "Most standard errors in %r exceed their task's range of outcomes, %s: check them"
         logger.warning(text, name, _cell(frame, task, name, int(is_large.argmax())))
     squares = Series(np.where(given, errors, np.nan)) ** 2
     pooled = squares.groupby(np.asarray(group)).transform("mean")

@@ -77,7 +77,7 @@ POSITIVE = {"yield", "conversion", "selectivity", "purity", "accuracy"}
 #: Words in the names of outcomes that are often, and of outcomes that are seldom, fractions or
 #: percentages.
 SHARES = PER_CENT | {"acc", "precision", "recall", "f1", "auc", "rate", "share", "fraction"}
-SHARES |= {"ratio", "efficiency", "recovery", "humidity", "scrap", "defects", "waste", "ctr"}
+SHARES |= {"efficiency", "recovery", "humidity", "scrap", "defects", "waste", "ctr"}
 NO_SHARES = {"loss", "rmse", "mse", "mae", "nll", "cost", "price", "time", "seconds"}
 
 #: Description of the runs of this study.
