@@ -83,11 +83,14 @@ MEASURES = re.compile(
 #: Words in the names of outcomes in per cent.
 PER_CENT = {"%", "percent", "pct", "yield", "conversion", "selectivity", "purity", "ee", "accuracy"}
 
-#: Patterns of cells with dates or durations, and reasons to leave out a column of such cells. The
-#: last pattern matches seconds or milliseconds since 1970, and dates such as 20240502.
+#: Patterns of cells with dates, durations or dictionaries, and reasons to leave out a column of such
+#: cells. The last pattern matches seconds or milliseconds since 1970, and dates such as 20240502.
 HOLD_NO_NUMBERS = {
     DATE: "holds dates",
     DURATION: "holds durations: convert the durations to numbers, such as minutes",
+    r"\{[^{}]*:[\s\S]*\}": (
+        "holds dictionaries: expand them into columns, for instance by pandas.json_normalize"
+    ),
     r"1\d{9}(?:\d{3})?|(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:[0-2]\d|3[01])": (
         "holds dates as numbers: divide the numbers if the column is a parameter"
     ),
@@ -326,6 +329,10 @@ def _guess(column: Series, num_rows: int, active_if: ActiveIf | None = None) -> 
         if (is_number | is_unclear).all() and (is_number.any() or is_dropped):
             problem = "which is an unclear number: write a decimal point, or write a list as 64-32"
             refuse_where(is_unclear.to_numpy(np.bool_), column, problem)
+        words = column[~is_number].astype(str)
+        if is_dropped and 0 < 2 * words.nunique() <= len(words) < len(column) / 2:
+            texts = " and ".join(map(repr, words.unique()[:2]))
+            return f"holds numbers and the text {texts}: split the column into two"
         if is_dropped:
             return "hardly repeats"
         return CategoricalParameter(name, choices, active_if)

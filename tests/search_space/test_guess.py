@@ -95,23 +95,31 @@ def test_decimal_commas_are_read_and_lists_stay(caplog):
     assert guess_space(levels).parameters[0].values == (0.1, 0.25, 0.5)
 
 
-def test_what_is_no_parameter_is_told(caplog):
-    n = 12
-    runs = pd.DataFrame({"lr": [0.1 * (i % 5) for i in range(n)], "count": range(100, 100 + n)})
-    runs = runs.assign(site="Basel", note=[f"note {i}" for i in range(n)], loss=0.5)
-    with caplog.at_level("INFO"):
-        assert guess_space(runs, ["loss"]).columns == ["lr"]
-    told = "'count' counts the rows; 'site' never changes; 'note' hardly repeats"
-    assert caplog.messages == [f"Columns that are left out: {told}"]
-    assert guess_space(runs.iloc[:8], ["loss"]).columns == ["lr", "count"]
+SPLIT = "holds numbers and the text '{}': split the column into two"
+N = range(20)
 
 
-def test_comments_are_no_choices(caplog):
-    comments = ["ok"] * 20 + [""] * 10 + [f"stirred for {i} hours, then brown" for i in range(9)]
-    runs = pd.DataFrame({"comment": comments, "base": ["DBU", "MTBD", "BTMG in THF"] * 13})
+@pytest.mark.parametrize(
+    ("cells", "reason"),
+    [
+        (range(100, 120), "counts the rows"),
+        (["Basel"] * 20, "never changes"),
+        ([f"note {i}" for i in N], "hardly repeats"),
+        (["ok"] * 9 + [""] * 5 + [f"at {i} h, then brown" for i in range(6)], "hardly repeats"),
+        ([i / 7 if i % 5 else "scale" for i in N], SPLIT.format("scale")),
+        ([str(i / 7) if i % 5 else "None" for i in N], SPLIT.format("None")),
+        ([str(i / 7) if i % 5 else f"no {i}" for i in N], "hardly repeats"),
+        ([{"C": i, "kind": "rbf"} for i in N], "holds dictionaries: expand them into columns, "),
+        (['{"C": 1, "in": {"a": 2}}', '{"C": 2}'] * 10, "holds dictionaries: expand them "),
+    ],
+)
+def test_what_is_no_parameter_is_told(cells, reason, caplog):
+    runs = pd.DataFrame({"base": ["DBU", "MTBD", "BTMG in THF", "DBU"] * 5, "cells": cells})
     with caplog.at_level("INFO"):
         assert guess_space(runs.replace("", None)).columns == ["base"]
-    assert caplog.messages == ["Columns that are left out: 'comment' hardly repeats"]
+    assert caplog.messages[0].startswith(f"Columns that are left out: 'cells' {reason}")
+    assert caplog.records[0].levelname == ("WARNING" if ": " in reason else "INFO")
+    assert guess_space(pd.DataFrame({"count": range(100, 108)})).columns == ["count"]
 
 
 def test_what_a_person_would_leave_out(caplog):
