@@ -59,10 +59,10 @@ MAX_CHOICES = 100
 #: least this value. With many choices, half of the average share of a choice is enough.
 MANY_EMPTY = 0.05
 
-#: Pattern of names of columns that hold the place, time or number of a run.
+#: Pattern of names of columns that hold the place, time, number or seed of a run.
 NOTES = re.compile(
     r"(?i)[\W_\d]*((row|plate|well|date|time ?stamp|started|finished|id|uuid|barcode|index|unnamed|"
-    r"no|nr|number|run|experiment|entry|at)[\W_\d]*)+"
+    r"no|nr|number|run|experiment|entry|at|(random[ _]?)?seed|random[ _]?state|fold|split|replicate)[\W_\d]*)+"
 )
 
 #: Pattern of names of columns that hold the step of a learning curve.
@@ -83,7 +83,7 @@ MEASURES = re.compile(
 #: Words in the names of outcomes in per cent.
 PER_CENT = {"%", "percent", "pct", "yield", "conversion", "selectivity", "purity", "ee", "accuracy"}
 
-#: Patterns of cells with dates, durations or dictionaries, and reasons to leave out a column of such
+#: Patterns of cells with dates, durations or dictionaries, and reasons to leave out columns of such
 #: cells. The last pattern matches seconds or milliseconds since 1970, and dates such as 20240502.
 HOLD_NO_NUMBERS = {
     DATE: "holds dates",
@@ -121,7 +121,7 @@ def guess_space(
 
     - columns with a single value, or with a single value in each task;
     - columns of text with hardly any repeated values, such as comments;
-    - columns with the number, the place or the date of a run, and columns with durations;
+    - columns with the number, the place, the date or the seed of a run, and columns with durations;
     - columns with the name of a measure, such as ``accuracy``;
     - columns that change within a run;
     - columns of text that only rename the values of another column, such as the CAS numbers of

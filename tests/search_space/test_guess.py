@@ -133,6 +133,7 @@ def test_what_a_person_would_leave_out(caplog):
     runs["halide"] = np.repeat(["Cl", "Br", "I"], n // 3)
     runs["mass"] = np.repeat([112.6, 157.0, 204.0], n // 3)
     runs["Plate"], runs["rowID"], runs["started at"] = 1 + np.arange(n) // 30, range(n), "1.2.2024"
+    runs["random_state"], runs["Fold 1"], runs["seed mass"] = range(n), 1 + np.arange(n) % 5, 0.5
     runs["day"] = [f"2024-05-{1 + i % 28:02} 10:30" for i in range(n)]
     runs["plate temperature"] = rng.uniform(20, 80, n).round(1)
     runs["time"] = [f"{minutes} min" for minutes in rng.integers(5, 60, n)]
@@ -145,6 +146,7 @@ def test_what_a_person_would_leave_out(caplog):
         "'base SMILES' has other names for the values of 'base'; "
         "'halide' has one value in each task; 'mass' has one value in each task; "
         "'Plate' identifies a run; 'rowID' identifies a run; 'started at' identifies a run; "
+        "'random_state' identifies a run; 'Fold 1' identifies a run; 'seed mass' never changes; "
         "'day' holds dates",
     ]
     assert [record.levelname for record in caplog.records] == ["INFO", "WARNING"]
