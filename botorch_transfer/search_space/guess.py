@@ -49,6 +49,9 @@ logger = logging.getLogger(__name__)
 #: Minimum ratio of the largest to the smallest number of a column that gets a logarithmic scale.
 LOG_RATIO = 10
 
+#: Least width, in decades, of positive numbers for a warning that 0 prevents a logarithmic scale.
+MANY_DECADES = 3
+
 #: Maximum number of levels of an ordinal parameter, and least mean number of runs per level.
 MAX_LEVELS, RUNS_A_LEVEL = 10, 5
 
@@ -62,7 +65,8 @@ MANY_EMPTY = 0.05
 #: Pattern of names of columns that hold the place, time, number or seed of a run.
 NOTES = re.compile(
     r"(?i)[\W_\d]*((row|plate|well|date|time ?stamp|started|finished|id|uuid|barcode|index|unnamed|"
-    r"no|nr|number|run|experiment|entry|at|(random[ _]?)?seed|random[ _]?state|fold|split|replicate)[\W_\d]*)+"
+    r"no|nr|number|run|experiment|entry|at|(random[ _]?)?seed|random[ _]?state|fold|split|replicate)"
+    r"[\W_\d]*)+"
 )
 
 #: Pattern of names of columns that hold the step of a learning curve.
@@ -341,6 +345,11 @@ def _guess(column: Series, num_rows: int, active_if: ActiveIf | None = None) -> 
     if len(numbers) < 2:
         return "never changes"
     log = _is_logarithmic(finite.to_numpy(dtype=np.float64))
+    decades = np.log10(numbers[-1] / numbers[1]) if numbers[0] == 0 else 0.0
+    if decades >= MANY_DECADES and _is_logarithmic(finite[finite > 0].to_numpy(np.float64)):
+        message = "%r has 0 among values over %.1f decades, so its scale is linear: write a small "
+        message += "positive number in place of 0 for a logarithmic scale"
+        logger.warning(message, name, decades)
     whole = bool((numbers == np.rint(numbers)).all())
     if np.abs(numbers).max() > MAX_NUMBER:
         return "has numbers above 2**53: divide the numbers"

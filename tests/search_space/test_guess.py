@@ -312,6 +312,21 @@ def test_minus_one_may_mean_no_limit(caplog):
 
 
 @pytest.mark.parametrize(
+    ("values", "warns"),
+    [
+        (10.0 ** np.linspace(-5, 1, 24), True),
+        ([1e-5, 1e-4, 1e-3, 1e-2], True),
+        ([0.1, 1.0, 2.0, 9.0], False),
+        (np.linspace(0.001, 5, 24), False),
+    ],
+)
+def test_zeros_on_a_logarithmic_scale_are_told(values, warns, caplog):
+    column = np.resize(np.asarray(values), 24) * (np.arange(24) % 6 > 0)
+    assert not guess_space(pd.DataFrame({"l2": column})).parameters[0].log
+    assert ["'l2' has 0 among values over" in text for text in caplog.messages] == [True] * warns
+
+
+@pytest.mark.parametrize(
     "column",
     [
         1.7e9 + 3600.0 * np.arange(24),
