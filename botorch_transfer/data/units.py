@@ -14,6 +14,7 @@ Outcomes are searched for fractions among percentages, and for wrong signs.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from functools import partial
 
@@ -38,6 +39,16 @@ CONVERSIONS = {
     "reduced by 32 and divided by 1.8 (°F to °C)": (1 / 1.8, -32 / 1.8),
     "multiplied by 1.8 and increased by 32 (°C to °F)": (1.8, 32.0),
 }
+
+#: Patterns of names of temperatures, and of times and speeds. Other parameters are not converted by
+#: an offset and by a factor of 60, respectively.
+TEMPERATURE = re.compile(
+    r"(?i)°|[(\[][CKF][)\]]|\b(t|temps?|temp[eé]r\w*|kelvin|celsius|fahrenheit|oven|bath|furnace)\b"
+)
+TIME = re.compile(
+    r"(?i)[(\[/](s|min|h)\b|\b(t|\w*(time|zeit|dauer)|dur[aé]\w*|secs?|seconds?|mins|minutes?|hrs?"
+    r"|hours?|residence|age|age?ing|bake|proof|speed|velocity|stir\w*|rpm|flow|hz|frequency)\b"
+)
 
 #: Outcomes may lie outside of their range by this share of the width of the range.
 BEYOND = 0.05
@@ -237,9 +248,17 @@ def _of_column(tasks: Mapping[str, Array], parameter: Parameter) -> Iterator[tup
     unit = np.array([0.0, 1.0, *QUANTILES])[:, None]
     marks = parameter.decode(unit)[parameter.name].to_numpy(dtype=np.float64)
     (lower, upper), reference = marks[:2], marks[2:]
-    # On a logarithmic scale, an offset can make any values fit, so offsets are not tried. Only
-    # temperatures need offsets, and their scale is linear.
-    likely = partial(_likely_conversions, without_offsets=bool(parameter.log))
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])|[_\d]", " ", parameter.name)
+    # On a logarithmic scale, an offset can make any values fit, so offsets are not tried.
+    is_temperature = not parameter.log and TEMPERATURE.search(words)
+    likely = partial(
+        _likely_conversions,
+        conversions={
+            text: (factor, offset)
+            for text, (factor, offset) in CONVERSIONS.items()
+            if (is_temperature if offset else factor not in (60, 1 / 60) or TIME.search(words))
+        },
+    )
     rounding = 1e-6 * max(abs(lower), abs(upper))
     strange, compared = dict[str, Array](), dict[str, Array]()
     for name, values in tasks.items():
@@ -271,7 +290,7 @@ def _quantiles(values: Array) -> Array:
 
 
 def _likely_conversions(
-    ends: Array, reference: Array, different: float, alike: float, without_offsets: bool
+    ends: Array, reference: Array, different: float, alike: float, conversions: Mapping[str, Range]
 ) -> list[str | None]:
     """Finds, for each task, the unit conversion that brings its quantiles nearest to a reference.
 
@@ -280,16 +299,15 @@ def _likely_conversions(
         reference: The two reference quantiles.
         different: See ``DIFFERENT``.
         alike: See ``ALIKE``.
-        without_offsets: Whether to leave out conversions with an offset.
+        conversions: The factors and the offsets to try, by description.
 
     Returns:
-        For each task, a key of ``CONVERSIONS``. ``None`` if the task's quantiles are close to the
+        For each task, a key of ``conversions``. ``None`` if the task's quantiles are close to the
         reference quantiles, or if no conversion fits. Quantiles are compared on a logarithmic scale
         for a conversion without an offset.
     """
-    names = [name for name, (_, offset) in CONVERSIONS.items() if not (offset and without_offsets)]
-    shares = []
-    for factor, offset in map(CONVERSIONS.__getitem__, names):
+    names, shares = [*conversions], []
+    for factor, offset in conversions.values():
         numbers = np.stack([ends, factor * ends + offset, np.broadcast_to(reference, ends.shape)])
         with np.errstate(invalid="ignore", divide="ignore"):  # zeros have no logarithm
             numbers = np.log(numbers) if offset == 0 else numbers

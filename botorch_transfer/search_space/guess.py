@@ -65,8 +65,8 @@ MANY_EMPTY = 0.05
 #: Pattern of names of columns that hold the place, time, number or seed of a run.
 NOTES = re.compile(
     r"(?i)[\W_\d]*((row|plate|well|date|time ?stamp|started|finished|id|uuid|barcode|index|unnamed|"
-    r"no|nr|number|run|experiment|entry|at|(random[ _]?)?seed|random[ _]?state|fold|split|replicate)"
-    r"[\W_\d]*)+"
+    r"no|nr|number|run|experiment|entry|at|(random[ _]?)?seed|random[ _]?state|fold|split"
+    r"|replicate)[\W_\d]*)+"
 )
 
 #: Pattern of names of columns that hold the step of a learning curve.

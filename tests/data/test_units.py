@@ -180,7 +180,24 @@ def test_minutes_in_a_wide_range_of_seconds(caplog):
     space = SearchSpace([FloatParameter("time", 1, 100)])
     for minutes in ([0.15, 0.4, 1.4], [0.8, 0.9, 0.95], [5.0, 7.0, 0.1]):
         read_study(space, None, pd.DataFrame({"time": minutes, "loss": 1.0}))
-    told = (
-        "'time' of this study lies outside of the parameter's range, but fits if multiplied by 60"
-    )
-    assert caplog.messages == [f"Maybe another unit: {told}"]
+    told = "of this study lies outside of the parameter's range, but fits if multiplied by 60"
+    assert caplog.messages == [f"Maybe another unit: 'time' {told}"]
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "range_", "remedy"),
+    [
+        ("layers", [16, 32, 64, 48], (1, 4), ""),
+        ("batch", [5, 6, 7, 8, 9], (32, 512, True), ""),
+        ("template_size", [100, 150, 200, 120], (35, 95), ""),
+        ("min_samples", [5, 6, 7, 8, 9], (32, 512, True), ""),
+        ("jacketTemp_2", [100, 150, 200, 120], (35, 95), "°F to °C"),
+        ("Ofen [°C]", [100, 150, 200, 120], (35, 95), "°F to °C"),
+        ("Reaktionszeit", [5, 6, 7, 8, 9], (32, 512, True), "multiplied by 60"),
+        ("flow (mL/min)", [5, 6, 7, 8, 9], (32, 512, True), "multiplied by 60"),
+    ],
+)
+def test_conversions_suit_the_name(name, values, range_, remedy):
+    runs = pd.DataFrame({"task": "a", name: values})
+    found = wrong_units(runs, SearchSpace([IntegerParameter(name, *range_)]), "task")
+    assert [remedy in text for text in found] == [True] * bool(remedy)
