@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,25 +29,23 @@ from botorch_transfer.search_space.guess import words_of
 Array = NDArray[np.float64]
 Range = tuple[float, float]
 
-#: Usual conversions of units: a factor and an offset by description.
-CONVERSIONS = {
-    **{f"divided by {k:,}": (1 / k, 0.0) for k in (60, 100, 1_000)},
-    **{f"multiplied by {k:,}": (float(k), 0.0) for k in (60, 100, 1_000)},
-    "reduced by 273.15 (kelvin to °C)": (1.0, -273.15),
-    "increased by 273.15 (°C to kelvin)": (1.0, 273.15),
-    "reduced by 32 and divided by 1.8 (°F to °C)": (1 / 1.8, -32 / 1.8),
-    "multiplied by 1.8 and increased by 32 (°C to °F)": (1.8, 32.0),
-}
+#: Patterns of names of parameters that may be temperatures, and times or speeds.
+TEMPERATURE = r"(?i)°|[(\[][CKF][)\]]|\b(t|temp(s|[eé]r\w*)?|kelvin|celsius|fahrenheit|oven|bath)\b"
+TIME = r"(?i)[(\[/](s|min|h)\b|\b(t|\w*(time|zeit|dauer)|dur[aé]\w*|sec(ond)?s?|min(s|utes?)|hrs?"
+TIME += r"|hours?|residence|age|age?ing|bake|proof|speed|velocity|stir\w*|rpm|flow|hz|frequency)\b"
 
-#: Patterns of names of temperatures, and of times and speeds. Other parameters are not converted by
-#: an offset and by a factor of 60, respectively.
-TEMPERATURE = re.compile(
-    r"(?i)°|[(\[][CKF][)\]]|\b(t|temps?|temp[eé]r\w*|kelvin|celsius|fahrenheit|oven|bath|furnace)\b"
-)
-TIME = re.compile(
-    r"(?i)[(\[/](s|min|h)\b|\b(t|\w*(time|zeit|dauer)|dur[aé]\w*|secs?|seconds?|mins|minutes?|hrs?"
-    r"|hours?|residence|age|age?ing|bake|proof|speed|velocity|stir\w*|rpm|flow|hz|frequency)\b"
-)
+#: Factors of usual conversions, and patterns of names of the parameters to which they apply.
+FACTORS = {60: TIME, 100: "", 1_000: ""}
+
+#: Usual conversions of units by description: a factor, an offset, and a pattern of names.
+CONVERSIONS = {
+    **{f"divided by {k:,}": (1 / k, 0.0, names) for k, names in FACTORS.items()},
+    **{f"multiplied by {k:,}": (float(k), 0.0, names) for k, names in FACTORS.items()},
+    "reduced by 273.15 (kelvin to °C)": (1.0, -273.15, TEMPERATURE),
+    "increased by 273.15 (°C to kelvin)": (1.0, 273.15, TEMPERATURE),
+    "reduced by 32 and divided by 1.8 (°F to °C)": (1 / 1.8, -32 / 1.8, TEMPERATURE),
+    "multiplied by 1.8 and increased by 32 (°C to °F)": (1.8, 32.0, TEMPERATURE),
+}
 
 #: Outcomes may lie outside of their range by this share of the width of the range.
 BEYOND = 0.05
@@ -250,15 +247,11 @@ def _of_column(tasks: Mapping[str, Array], parameter: Parameter) -> Iterator[tup
     (lower, upper), reference = marks[:2], marks[2:]
     words = re.sub(r"(?<=[a-z])(?=[A-Z])|[_\d]", " ", parameter.name)
     # On a logarithmic scale, an offset can make any values fit, so offsets are not tried.
-    is_temperature = not parameter.log and TEMPERATURE.search(words)
-    likely = partial(
-        _likely_conversions,
-        conversions={
-            text: (factor, offset)
-            for text, (factor, offset) in CONVERSIONS.items()
-            if (is_temperature if offset else factor not in (60, 1 / 60) or TIME.search(words))
-        },
-    )
+    usual = {
+        text: (factor, offset)
+        for text, (factor, offset, names) in CONVERSIONS.items()
+        if re.search(names, words) and not (offset and parameter.log)
+    }
     rounding = 1e-6 * max(abs(lower), abs(upper))
     strange, compared = dict[str, Array](), dict[str, Array]()
     for name, values in tasks.items():
@@ -271,14 +264,15 @@ def _of_column(tasks: Mapping[str, Array], parameter: Parameter) -> Iterator[tup
     if len(compared) >= MIN_COMPARABLE:
         ends = np.array(list(compared.values()))
         reference = np.median(ends, axis=0)
-        for name, found in zip(compared, likely(ends, reference, DIFFERENT, ALIKE), strict=True):
+        fits = _likely_conversions(usual, ends, reference, DIFFERENT, ALIKE)
+        for name, found in zip(compared, fits, strict=True):
             if found is not None:
                 yield name, f"differs from most tasks, but fits if {found}"
     together = np.concatenate([*strange.values(), []])
     if len(together) >= (2 if STUDY in strange else MIN_VALUES):
         # All tasks with values outside of the range are pooled, because the pooled values cover the
         # range best. These values are certainly wrong, so a conversion may fit less well.
-        found = likely(_quantiles(together)[None], reference, 0.0, 0.6)[0]
+        found = _likely_conversions(usual, _quantiles(together)[None], reference, 0.0, 0.6)[0]
         for name in strange if found else ():
             yield name, f"lies outside of the parameter's range, but fits if {found}"
 
@@ -290,16 +284,16 @@ def _quantiles(values: Array) -> Array:
 
 
 def _likely_conversions(
-    ends: Array, reference: Array, different: float, alike: float, conversions: Mapping[str, Range]
+    conversions: Mapping[str, Range], ends: Array, reference: Array, different: float, alike: float
 ) -> list[str | None]:
     """Finds, for each task, the unit conversion that brings its quantiles nearest to a reference.
 
     Args:
+        conversions: The factors and the offsets to try, by description.
         ends: The ``m x 2`` quantiles of the values of ``m`` tasks.
         reference: The two reference quantiles.
         different: See ``DIFFERENT``.
         alike: See ``ALIKE``.
-        conversions: The factors and the offsets to try, by description.
 
     Returns:
         For each task, a key of ``conversions``. ``None`` if the task's quantiles are close to the

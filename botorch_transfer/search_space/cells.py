@@ -318,9 +318,8 @@ def _read_sheet(path: str | PathLike[str], **options: Any) -> DataFrame:
         with pd.ExcelFile(path) as book:
             frame, (first, *others) = pd.read_excel(book, **options), book.sheet_names
     except ImportError as error:
-        raise ValueError(
-            f"{path} is an Excel file, which needs openpyxl: install botorch_transfer[excel]."
-        ) from error
+        problem = f"{path} is an Excel file, which needs openpyxl: install botorch_transfer[excel]."
+        raise ValueError(problem) from error
     except (BadZipFile, KeyError, ValueError) as error:
         raise ValueError(f"{path} is not an Excel file: save it as .xlsx or as text.") from error
     frame.index += 2
@@ -487,7 +486,7 @@ def decimal_points(
             log_cell(grouped, frame[name], reason, logging.INFO if shown[name] else logging.WARNING)
         if marks == {","} or any(map(re.compile(r"\d,\d{3}[.,]\d").search, cells.dropna())):
             groups = re.compile(GROUPS.format(r"\." if marks == {","} else ","))
-            cells = cells.str.replace(groups, _without_separators, regex=True)
+            cells = cells.str.replace(groups, lambda m: re.sub("[.,]", "", m[0]), regex=True)
         if comma and not marks:
             grouped = cells.str.contains(GROUPS.format(","), na=False)
             reason = "whose comma is a decimal mark: write numbers without separators of thousands"
@@ -496,10 +495,6 @@ def decimal_points(
             cells = cells.str.replace(r"(\d),(?=\d+(?![\d.,]))", r"\1.", regex=True)
         pointed[name] = frame[name].astype(object).mask(cells.notna(), cells)
     return pointed
-
-
-def _without_separators(found: re.Match[str]) -> str:
-    return re.sub("[.,]", "", found[0])
 
 
 def _number_or_none(cell: Any) -> str | None:

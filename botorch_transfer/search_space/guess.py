@@ -70,7 +70,7 @@ NOTES = re.compile(
 )
 
 #: Pattern of names of columns that hold the step of a learning curve.
-STEPS = re.compile(r"(?i)epoch|step|iteration|iter")
+STEPS = re.compile(r"(?i)ep(och)?|step|iter(ation)?")
 
 LARGE_IS_GOOD = r"acc|accuracy|score|auc|f1|r2|yield|conversion|selectivity|ee|er|de|purity"
 #: Words in names of outcomes to minimize; ``LARGE_IS_GOOD`` has words for outcomes to maximize.
@@ -92,9 +92,7 @@ PER_CENT = {"%", "percent", "pct", "yield", "conversion", "selectivity", "purity
 HOLD_NO_NUMBERS = {
     DATE: "holds dates",
     DURATION: "holds durations: convert the durations to numbers, such as minutes",
-    r"\{[^{}]*:[\s\S]*\}": (
-        "holds dictionaries: expand them into columns, for instance by pandas.json_normalize"
-    ),
+    r"\{[^{}]*:[\s\S]*\}": "holds dictionaries: expand them into columns by pandas.json_normalize",
     r"1\d{9}(?:\d{3})?|(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:[0-2]\d|3[01])": (
         "holds dates as numbers: divide the numbers if the column is a parameter"
     ),
@@ -178,8 +176,7 @@ def guess_space(
     tasks = None if task is None else frame[task]
     if task is None and "task" in columns:
         logger.warning("'task' counts as a parameter: if the column names tasks, give task='task'")
-    reasons = {name: _describes_runs(frame[name], tasks) for name in columns}
-    unused = {name: reason for name, reason in reasons.items() if reason is not None}
+    unused = {n: reason for n in columns if (reason := _describes_runs(frame[n], tasks))}
     if step is not None or run is not None:
         varies = frame.groupby(_runs(frame, task, step, run))[columns].nunique(dropna=False) > 1
         unused |= {name: "changes within a run" for name in columns if varies[name].any()}
@@ -348,18 +345,15 @@ def _guess(column: Series, num_rows: int, active_if: ActiveIf | None = None) -> 
     decades = np.log10(numbers[-1] / numbers[1]) if numbers[0] == 0 else 0.0
     if decades >= MANY_DECADES and _is_logarithmic(finite[finite > 0].to_numpy(np.float64)):
         message = "%r has 0 among values over %.1f decades, so its scale is linear: write a small "
-        message += "positive number in place of 0 for a logarithmic scale"
-        logger.warning(message, name, decades)
+        logger.warning(f"{message}number in place of 0 for a logarithmic scale", name, decades)
     whole = bool((numbers == np.rint(numbers)).all())
     if np.abs(numbers).max() > MAX_NUMBER:
         return "has numbers above 2**53: divide the numbers"
     is_run = whole and bool((np.diff(numbers) == 1).all())
     if len(numbers) <= min(MAX_LEVELS, len(column) / RUNS_A_LEVEL) and not is_run:
         levels = [int(number) if whole else float(number) for number in numbers]
-        is_geometric = (
-            len(numbers) > 2 and numbers[0] > 0 and np.ptp(np.diff(np.log(numbers))) < 1e-6
-        )
-        return OrdinalParameter(name, levels, log or bool(is_geometric), active_if)
+        geometric = len(numbers) > 2 and numbers[0] > 0 and np.ptp(np.diff(np.log(numbers))) < 1e-6
+        return OrdinalParameter(name, levels, log or bool(geometric), active_if)
     if is_run and len(numbers) == len(column) > MAX_LEVELS:
         return "counts the rows"
     if whole:
