@@ -331,7 +331,7 @@ def _guess(column: Series, num_rows: int, active_if: ActiveIf | None = None) -> 
             problem = "which is an unclear number: write a decimal point, or write a list as 64-32"
             refuse_where(is_unclear.to_numpy(np.bool_), column, problem)
         words = column[~is_number].astype(str)
-        if is_dropped and 0 < 2 * words.nunique() <= len(words) < len(column) / 2:
+        if is_dropped and 0 < 2 * words.nunique() <= len(words) <= len(column) / 2:
             texts = " and ".join(map(repr, words.unique()[:2]))
             return f"holds numbers and the text {texts}: split the column into two"
         if is_dropped:
