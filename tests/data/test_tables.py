@@ -183,8 +183,7 @@ def test_only_failed_and_empty_outcomes_get_the_worst_one(failed, left, caplog):
         "Cells without a number count as a missing outcome of a run that has ended: 1 in "
         "'accuracy', as '?' in row 5 of task 'b'"
     ]
-    failures = "Cells with a word count as failed runs: 1 in 'accuracy', as 'crashed' in row 2 of "
-    assert failures + "task 'b'" in caplog.messages
+    assert "failed runs: 1 in 'accuracy', as 'crashed' in row 2 of task 'b'" in caplog.text
     assert caplog.messages[-1].startswith("3 of 6 runs have no finite outcome 'accuracy'")
 
 
@@ -262,7 +261,6 @@ def test_values_outside_of_the_space_are_kept_where_they_are(caplog):
     with caplog.at_level(logging.INFO, logger="botorch_transfer"):
         read(frame, changed=True)
     assert caplog.messages[0].endswith("check the ranges (task 'a' (1), from row 3 on)")
-    caplog.clear()
     read(table(C=[1000.0, 1000.0, 1000.0, 10.0, 1000.0]), changed=True)  # no run of b is inside
     assert caplog.messages[-1].endswith("check the ranges (task 'b' (3), from row 0 on)")
 
