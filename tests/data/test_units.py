@@ -164,7 +164,7 @@ SCRAP = np.array([3.92, 8.18, 2.9, 6.79, 6.32, 5.64, 4.0, 5.41])
         ("fractions and percentages in a", [np.append(SCRAP[:2] / 100, SCRAP[2:4])]),
         ("negative values in b and positive values in a: check the sign", [SCRAP, -SCRAP]),
         ("negative values and positive values in a", [np.append(SCRAP, -4.5)]),
-        ("negative values in a and positive values in b", [-SCRAP, SCRAP[1:3]]),
+        ("negative values in a and positive values in b", [-(SCRAP**2), 2 * SCRAP[1:3]]),
         ("", [-SCRAP, SCRAP[:1]]),  # the sign of one value may change by chance
         ("", [SCRAP, (SCRAP / 100).round(2)]),  # 100 times better, with the decimals of a
         ("", [SCRAP - 4.5, SCRAP - 5, -SCRAP]),  # outcomes around zero
