@@ -115,9 +115,10 @@ class TransferSampler(BaseSampler):
             If the history has no run, the study starts with a space-filling design and a plain GP.
         model: The class of the model; by default the same model as in
             :func:`botorch_transfer.suggest`.
-        space: The search space, as a ``SearchSpace`` or as Optuna's distributions by name. It is
-            required if the history is a table or a prior. For a prior, give the search space to
-            which the prior was fitted.
+        space: The search space, as a ``SearchSpace`` or as Optuna's distributions by name.
+            Distributions take their conditions from the old studies. The space is required if the
+            history is a table or a prior. For a prior, give the search space to which the prior was
+            fitted.
         seed: The random seed.
         independent_sampler: The sampler for parameters that the model does not suggest; by default
             a ``RandomSampler``.
@@ -176,19 +177,23 @@ class TransferSampler(BaseSampler):
         self._history = read_studies(history, rename)
         of_optuna = isinstance(self._history, OptunaHistory)
         self._initial: dict[str, BaseDistribution] = {}
-        parameters: Sequence[Parameter] = ()
+        own = self._history.space if of_optuna else None
+        parameters: Sequence[Parameter] = () if own is None else own.parameters
         listed = space.values() if isinstance(space, Mapping) else ()
         if not all(isinstance(distribution, BaseDistribution) for distribution in listed):
             space = SearchSpace.from_dict(cast(Any, space))
         if isinstance(space, Mapping):
             self._initial = {name: d for name, d in space.items() if not d.single()}
-            parameters = [parameter_of(name, d) for name, d in self._initial.items()]
+            names = self._initial.keys()
+            old = {p.name: p.active_if for p in parameters if names >= {*(p.active_if or ())}}
+            parameters = [parameter_of(name, self._initial[name], old.get(name)) for name in names]
+            # Parents must precede their children.
+            parameters.sort(key=lambda p: list(old).index(p.name) if p.active_if else -1)
         elif space is not None:
             parameters = space.parameters
             self._initial = {p.name: distribution_of(p) for p in parameters}
         elif of_optuna:
-            self._initial, own = self._history.distributions, self._history.space
-            parameters = () if own is None else own.parameters
+            self._initial = self._history.distributions
         elif not isinstance(self._history, DataFrame) or len(self._history):
             raise ValueError("If history= is a table or a prior, space= is required: give space=.")
         self._known = {parameter.name: parameter for parameter in parameters}
@@ -461,11 +466,12 @@ class TransferSampler(BaseSampler):
     def _condition(self, name: str, complete: Sequence[FrozenTrial]) -> Mapping[str, Any]:
         """Maps the parent of a conditional parameter to the values that activate the parameter.
 
-        The mapping is empty if the parameter has no parent, or if the parameter is in each complete
-        trial.
+        The mapping is empty if the parameter has no parent. It is also empty if each complete trial
+        has the parameter, and the condition is false in some of these trials.
         """
-        is_always = bool(complete) and all(name in trial.params for trial in complete)
-        return {} if is_always or name not in self._known else self._known[name].active_if or {}
+        condition = (name in self._known and self._known[name].active_if) or {}
+        is_wrong = not all(_is_active(condition, trial.params) for trial in complete)
+        return {} if is_wrong and _is_in_all(name, complete) else condition
 
     def _space_of(
         self, distributions: Mapping[str, BaseDistribution], complete: Sequence[FrozenTrial]
@@ -483,6 +489,7 @@ class TransferSampler(BaseSampler):
             condition = {
                 parent: tuple(v for v in values if parent in kept and kept[parent].contains(v))
                 for parent, values in self._condition(name, complete).items()
+                if parent in kept or not complete or not _is_in_all(name, complete)
             }
             if not all(condition.values()):
                 continue
@@ -560,6 +567,10 @@ class TransferSampler(BaseSampler):
             return None
         learn = partial(self._history.curve_prior, study.study_name, bool(self._log))
         return self._priors.recall(study.study_name, learn)
+
+
+def _is_in_all(name: str, trials: Sequence[FrozenTrial]) -> bool:
+    return all(name in trial.params for trial in trials)
 
 
 def _is_active(condition: Mapping[str, Any], params: Mapping[str, Any]) -> bool:

@@ -22,6 +22,7 @@ from optuna.trial import Trial, TrialState, create_trial
 from botorch_transfer import FloatParameter, ScaMLGP, SearchSpace, SourceGPs, from_dataframe
 from botorch_transfer.data.measurements import FATE
 from botorch_transfer.memo import clear_memos
+from botorch_transfer.old_studies import history_of
 from botorch_transfer.optuna import TransferSampler
 from botorch_transfer.optuna import sampler as sampler_module
 from botorch_transfer.suggestion import reading
@@ -247,12 +248,16 @@ def _mixed(trial: Trial) -> float:
     return loss + 1
 
 
-def test_conditional_log_step_and_categorical(asked: list[dict[str, Any]]):
+@pytest.mark.parametrize("given", [False, True])
+def test_conditional_log_step_and_categorical(asked: list[dict[str, Any]], given: bool):
     old = [old_study(_mixed, name, trials=25) for name in ("monday", "tuesday")]
-    study = optuna.create_study(sampler=TransferSampler(old, ScaMLGP, seed=0))
+    space = dict(reversed(history_of(old).distributions.items())) if given else None
+    study = optuna.create_study(sampler=TransferSampler(old, ScaMLGP, space, seed=0))
     study.optimize(_mixed, n_trials=2)
     assert set(asked[-1]["space"].columns) == {"lr", "units", "optimizer", "momentum"}
     assert len(asked[-1]["runs"]) == 1
+    # The only trial has a momentum, and old runs without a momentum are still used.
+    assert [len(task.X) for task in asked[-1]["sources"]["value"].values()] == [25, 25]
     assert study.best_value < 0.8
     assert study.trials[0].params["optimizer"] == "sgd"
     study.enqueue_trial({"optimizer": None})
@@ -651,6 +656,10 @@ CHANGES: dict[str, tuple[Callable[[Trial], float], Callable[[Trial], float]]] = 
         ),
         lambda t: _smooth(t, t.suggest_float("x", 0, 1), "a"),
     ),
+    "a parent of one choice": (
+        lambda t: 1.0 if t.suggest_categorical("k", "ab") == "b" else objective(t),
+        lambda t: _smooth(t, t.suggest_float("x", 0, 1), t.suggest_categorical("k", "a")),
+    ),
 }
 
 
@@ -662,7 +671,7 @@ def test_distributions_may_change(change: str):
     study.optimize(after, n_trials=2)
     assert states(study) == [TrialState.COMPLETE] * 2
     assert study.trials[0].value < 0.03  # a random trial's is .1 to .4
-    names = study.trials[0].params.keys()
+    names = {name for name, d in study.trials[0].distributions.items() if not d.single()}
     assert study.sampler.infer_relative_search_space(study, study.ask()).keys() == names
 
 
