@@ -368,9 +368,9 @@ def read_history(
 
 
 #: Lists for the log. ``displaced``: task and row of each run that cannot be encoded. ``lost``:
-#: column, cell and remark for each value that cannot be encoded. ``outside``: task and row of each
-#: run outside of the unit cube. ``far``: task and row of each run that lies more than
-#: ``FAR_OUTSIDE`` outside of the unit cube. ``limited``: task of each very bad outcome.
+#: column, cell and remark for each value that cannot be encoded. ``placed``: task and row of each
+#: encoded run. ``outside``, ``far``: of each run outside of the unit cube, or more than
+#: ``FAR_OUTSIDE`` outside of it. ``limited``: task of each very bad outcome.
 _Notes = defaultdict[str, list[Any]]
 
 #: A warning names old runs whose distance from the range of a parameter is above this number times
@@ -393,7 +393,8 @@ def _log_notes(notes: _Notes, outcome: str, robust: bool | None, expected: bool)
     if outside := notes["outside"]:
         text = "%d runs lie outside of the search space, and their values are kept: check the "
         text += "ranges (%s)" if expected else "ranges, or give changed=True (%s)"
-        level = logging.INFO if expected and not notes["far"] else logging.WARNING
+        is_minor = expected and not notes["far"] and len(outside) < len(notes["placed"])
+        level = logging.INFO if is_minor else logging.WARNING
         logger.log(level, text, len(outside), _some(notes["far"] or outside))
 
 
@@ -416,7 +417,7 @@ def _encode_task(
         notes["lost"] += empty + space.without_place(runs[filled & ~has_place])
         notes["displaced"] += [(name, row) for row in runs.index[~has_place]]
     beyond = (-X[has_place]).maximum(X[has_place] - 1).amax(dim=-1).numpy()
-    for note, distance in (("outside", 0.0), ("far", FAR_OUTSIDE)):
+    for note, distance in (("placed", -math.inf), ("outside", 0.0), ("far", FAR_OUTSIDE)):
         notes[note] += [(name, row) for row in runs.index[has_place][beyond > distance]]
     return X[has_place], has_place
 

@@ -260,6 +260,9 @@ def test_values_outside_of_the_space_are_kept_where_they_are(caplog):
     with caplog.at_level(logging.INFO, logger="botorch_transfer"):
         read(frame, changed=True)
     assert caplog.messages[0].endswith("check the ranges (task 'a' (1), from row 3 on)")
+    caplog.clear()
+    read(table(C=1000.0), changed=True)  # all runs are outside
+    assert "5 runs lie outside of the search space" in caplog.text
 
 
 def test_a_limit_without_a_logarithm_is_refused():
