@@ -412,7 +412,7 @@ class TransferSampler(BaseSampler):
     ) -> None:
         """Raises an error if a parameter has the name of an outcome, task or state column.
 
-        Logs a warning if no trial has any of the parameters.
+        Logs a warning if a parameter of ``space=`` may have another name in the trials.
         """
         columns = {self._task, self._status, *(o.name for o in self._outcomes(study, ()))}
         if clash := columns & set(names):
@@ -420,12 +420,20 @@ class TransferSampler(BaseSampler):
                 f"The parameter {min(clash)!r} has the name of a column of outcomes, tasks or "
                 "states: give the parameter another name."
             )
-        own = {name for trial in complete for name in trial.params}
+        own = {name: d for trial in complete for name, d in trial.distributions.items()}
+        extra = [name for name, d in own.items() if name not in names and not d.single()]
+        lost = [
+            name
+            for name in names
+            if name not in own
+            and any(_is_active(self._condition(name, ()), trial.params) for trial in complete)
+        ]
         with logged_once(self._logged):
-            if own and own.isdisjoint(names):
+            if lost and extra:  # without a space=, names contains all parameters of the trials
                 logger.warning(
-                    f"No trial has a parameter of space= ({', '.join(names)}), so all values are "
-                    "random: use the names of the trials' parameters in space= and in the history"
+                    f"No trial has the parameter {lost[0]!r} of space=, and space= lacks the "
+                    f"parameter {extra[0]!r} of the trials: if both are the same parameter, use "
+                    "the same name in space=, in the history and in the objective function"
                 )
 
     def _check_objectives(self, study: Study) -> None:

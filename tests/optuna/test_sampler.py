@@ -569,15 +569,14 @@ def test_arguments_of_a_wrong_type_are_refused(options: dict[str, Any], message:
         sampler(**options)
 
 
-def test_a_space_of_other_names_than_the_trials_is_warned_of_once(caplog: pytest.LogCaptureFixture):
-    """An ordinary study is not."""
-    study = optuna.create_study(sampler=sampler(seed=0))
-    study.optimize(objective, n_trials=2)
-    assert "No trial has a parameter of space=" not in caplog.text
-    study = optuna.create_study(sampler=sampler(seed=0))
-    study.optimize(lambda trial: trial.suggest_float("rate", 0, 1), n_trials=4)
-    told = "No trial has a parameter of space= (x), so all values are random: use the names"
-    assert caplog.text.count(told) == 1
+@pytest.mark.parametrize(
+    ("space", "names", "is_wrong"), [("x", "x", 0), ("x", "xk", 0), ("x", "k", 1), ("xy", "xk", 1)]
+)
+def test_a_wrong_name_in_space_is_named_once(space: str, names: str, is_wrong: int, caplog: Any):
+    study = optuna.create_study(sampler=sampler(history=[], space=dict.fromkeys(space, UNIT["x"])))
+    study.optimize(lambda trial: sum(trial.suggest_float(n, 0, 1) for n in names), n_trials=3)
+    told = f"No trial has the parameter '{space[-1]}' of space=, and space= lacks the parameter 'k'"
+    assert caplog.text.count(told) == is_wrong
 
 
 def test_wrong_tables_are_refused():
