@@ -676,7 +676,9 @@ def _log_missing(is_finite: NDArray[np.bool_], name: str, keep: bool, without: l
     if count := int((~is_finite).sum()):
         treatment = "failed runs get the worst outcome of their task" if keep else "left out"
         text = f"{count:,} of {len(is_finite):,} runs have no finite outcome {name!r}: {treatment}"
-        if without:
+        if count == len(is_finite):
+            text = f"No old run has a value of {name!r}: {name!r} is learned from new runs only"
+        elif without:
             text += f"; tasks without a finite outcome: {', '.join(map(repr, without))}"
         logger.log(logging.WARNING if without else logging.INFO, text)
 

@@ -205,6 +205,8 @@ class TransferSampler(BaseSampler):
         self._task = TASK if of_optuna else task
         self._status = "status" if isinstance(self._history, DataFrame) else STATUS
         self._outcome = [outcome] if isinstance(outcome, str) else outcome
+        if of_optuna and not {*(self._outcome or ())} <= {*outcome_signs(self._history.directions)}:
+            raise ValueError(f"outcome= is {outcome!r}, but history= is no table: omit outcome=.")
         self._log, self._robust, self._missing = log, robust, dict(missing or {})
         self._logged = set[str]()
         self._priors = Memo(size=8)  # priors of learning curves, by the name of the study
@@ -311,8 +313,7 @@ class TransferSampler(BaseSampler):
         if not self._is_settled:  # add parameters that the space of the history lacks
             names |= dict.fromkeys(name for trial in complete for name in trial.params)
         self._check_names(study, names, complete)
-        seen = {name: self._seen(name, complete) for name in names}
-        found = {name: distribution for name, distribution in seen.items() if distribution}
+        found = {name: seen for name in names if (seen := self._seen(name, complete))}
         is_prior = not isinstance(self._history, OptunaHistory | DataFrame)
         if is_prior and found != self._initial:
             raise ValueError(
@@ -422,18 +423,12 @@ class TransferSampler(BaseSampler):
             )
         own = {name: d for trial in complete for name, d in trial.distributions.items()}
         extra = [name for name, d in own.items() if name not in names and not d.single()]
-        lost = [
-            name
-            for name in names
-            if name not in own
-            and any(_is_active(self._condition(name, ()), trial.params) for trial in complete)
-        ]
+        lost = [n for n in names if n not in own and self._seen(n, complete) is None]
         with logged_once(self._logged):
             if lost and extra:  # without a space=, names contains all parameters of the trials
                 logger.warning(
                     f"No trial has the parameter {lost[0]!r} of space=, and space= lacks the "
-                    f"parameter {extra[0]!r} of the trials: if both are the same parameter, use "
-                    "the same name in space=, in the history and in the objective function"
+                    f"parameter {extra[0]!r} of the trials: if both are the same, use one name"
                 )
 
     def _check_objectives(self, study: Study) -> None:
@@ -454,7 +449,7 @@ class TransferSampler(BaseSampler):
 
     def _signs(self, study: Study, history: OptunaHistory) -> dict[str, float]:
         old = history.runs[TASK].iloc[0], history.directions
-        return direction_signs(*old, study.study_name, study.directions)
+        return direction_signs(*old, "this study", study.directions)
 
     def _seen(self, name: str, complete: Sequence[FrozenTrial]) -> BaseDistribution | None:
         """Returns the distribution that a parameter has in all complete trials.
@@ -512,16 +507,20 @@ class TransferSampler(BaseSampler):
         """Returns the objectives and the constraints of the study.
 
         Before the first complete trial, the study's constraints are not known, so the constraints
-        of the history are returned.
+        of the history are returned. Logs a warning if the study turns out to have no constraints.
         """
         signs = outcome_signs(study.directions)
         named = zip(self._outcome or signs, signs.values(), strict=True)
         outcomes = with_logarithms([Outcome(*part) for part in named], self._log)
         complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
         limits = list(dict.fromkeys(f"constraint_{k}" for t in complete for k in t.constraints))
-        if not complete and isinstance(self._history, OptunaHistory):
-            limits = list(self._history.constraints)
-        return outcomes + [Outcome(name, -1.0, limit=0.0) for name in limits]
+        old = self._history.constraints if isinstance(self._history, OptunaHistory) else ()
+        if complete and old and not limits:
+            logger.warning(
+                "The old studies have constraints, but this study has none, so the old constraints "
+                "are ignored: use trial.set_constraint or constraints_func="
+            )
+        return outcomes + [Outcome(n, -1.0, limit=0.0) for n in (limits if complete else old)]
 
     def _old_runs(
         self, study: Study, space: SearchSpace, search_space: Mapping[str, BaseDistribution]
