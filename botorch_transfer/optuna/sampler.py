@@ -212,11 +212,11 @@ class TransferSampler(BaseSampler):
         self._priors = Memo(size=8)  # priors of learning curves, by the name of the study
         self._encoded = Memo(size=8)  # encoded old runs, by content
         if space is not None:
-            names = list(space if isinstance(space, Mapping) else space.columns)
-            if unknown := self._unknown(names):
+            columns = list(space if isinstance(space, Mapping) else space.columns)
+            if unknown := self._unknown(columns):
                 raise ValueError(
                     f"missing= names {unknown[0]!r}, which is not a parameter: use one of "
-                    f"{', '.join(names)}."
+                    f"{', '.join(columns)}."
                 )
 
     def _unknown(self, names: Collection[str]) -> list[str]:
