@@ -540,7 +540,7 @@ class TransferSampler(BaseSampler):
         signs = self._signs(study, self._history)
         old = old.assign(**{name: sign * old[name] for name, sign in signs.items()})
         for name in [name for name in space.columns if name in old]:
-            if search_space[name] == self._initial.get(name):
+            if search_space[name] == self._history.distributions.get(name):
                 continue
             cells = old[name].map(partial(converted, search_space[name]), na_action="ignore")
             lost = old[name][old[name].notna() & cells.isna()]
