@@ -125,6 +125,7 @@ class TransferSampler(BaseSampler):
         constraints_func: Function that returns the constraint values of a trial, as in Optuna's
             samplers. A constraint is satisfied if its value is not positive. Leave out
             ``constraints_func`` if the objective function calls ``trial.set_constraint``.
+            Before the first complete trial, the constraints of the old studies apply.
         task: The column of the task names in a table.
         rename: Mapping from old names of parameters or table columns to new names.
         missing: Values of parameters that the old runs do not record, by parameter name. If such a
