@@ -35,11 +35,11 @@ from botorch_transfer.search_space.cells import (
     codes,
     decimal_points,
     errors_in,
+    in_per_cent,
     is_text,
     refuse_cell,
     with_numbers,
 )
-from botorch_transfer.search_space.guess import in_per_cent
 from botorch_transfer.search_space.space import check_table
 
 logger = logging.getLogger(__name__)
@@ -348,8 +348,9 @@ def _in_numbers(
                 notes.setdefault(kind, []).append(f"{(kinds == kind).sum():,} in {name!r}, {where}")
         if noise in frame and outcome.name in frame:
             texts = frame[columns].astype(str)
-            given = {"outcomes": texts[[outcome.name]], "standard errors": texts[[noise]]}
-            given["standard errors"].columns = [outcome.name]
+            with_unit = texts[[noise]][to_numeric(texts[noise], errors="coerce").isna()]
+            with_unit.columns = [outcome.name]
+            given = {"outcomes": texts[[outcome.name]], "standard errors": with_unit}
             check_same_units(given, [outcome.name], are_outcomes=True)
             is_per_cent = texts[outcome.name].str.contains(PER_CENT).any() or in_per_cent(
                 outcome.name

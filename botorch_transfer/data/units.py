@@ -23,8 +23,7 @@ from pandas import DataFrame, to_numeric
 
 from botorch_transfer.data.datasets import evenly_spaced
 from botorch_transfer.search_space import Parameter, SearchSpace
-from botorch_transfer.search_space.cells import rows_of_tasks
-from botorch_transfer.search_space.guess import words_of
+from botorch_transfer.search_space.cells import rows_of_tasks, words_of
 
 Array = NDArray[np.float64]
 Range = tuple[float, float]

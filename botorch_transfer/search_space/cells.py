@@ -92,6 +92,16 @@ SCALES = {
     "°F": ("K", 5 / 9, 459.67 * 5 / 9),
 }
 
+#: Words for units of time, and the units.
+TIMES = {
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), "s"),
+    **dict.fromkeys(("min", "mins", "minute", "minutes"), "min"),
+    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), "h"),
+}
+
+#: Words in the names of outcomes in per cent.
+PER_CENT = {"%", "percent", "pct", "yield", "conversion", "selectivity", "purity", "ee", "accuracy"}
+
 #: Numbers that often code a missing outcome, such as 999 and 1e30.
 USUAL_CODE = re.compile(
     r"9{3,}(?:\.9+)?|10{3,}|1e\+\d+|2147483647|2147483648|32767|32768|3\.40282\d*e\+38"
@@ -376,14 +386,17 @@ def check_same_units(
 ) -> None:
     """Raises an error if two tables have different units in the same column.
 
+    A warning is logged if one table has a unit, and numbers without a unit in another table may
+    have another unit. There is no warning if the column's name contains the unit. If not, there is
+    always a warning for kelvin, °F, units of time and outcomes in per cent. Any other unit needs
+    very different numbers for a warning.
+
     Args:
         tables: Mapping from the names of tables, for messages, to the tables. A table may lack some
             of the columns. Cells without a unit agree with every unit.
         columns: Columns that hold numbers.
         are_outcomes: Whether the columns are outcomes or standard errors. In these columns, only
-            usual units count, because a word after a number may be a remark. For parameters, a
-            warning is logged if one table has a unit, and numbers without a unit in another table
-            are so different that they likely have another unit.
+            usual units count, because a word after a number may be a remark.
 
     Raises:
         InputDataError: If the first unit in a column differs between two tables.
@@ -410,11 +423,14 @@ def check_same_units(
                 f"{name!r} has the unit {unit!r} in the {what}, but {other!r} in the {where}: "
                 "convert all numbers to one unit."
             )
-        if not are_outcomes and found and values[False]:
+        if found and values[False]:
             (unit, what), *_ = found.values()
             low, high, first, last = (f(values[has]) for has in (False, True) for f in (min, max))
             is_far = max(first - high, low - last) > max(high - low, abs(low), abs(high)) / 2
-            if is_far or low > 3 * last or unit in ("K", "°F"):
+            is_other = unit in ("K", "°F", *TIMES) or (are_outcomes and in_per_cent(str(name)))
+            words = {TIMES.get(word, word) for word in words_of(str(name))}
+            is_named = words_of(TIMES.get(unit, unit)) <= words or (are_outcomes and unit == "%")
+            if (is_far or is_other or low > 3 * last) and not is_named:
                 text = "%r is from %g to %g %s in the %s, and from %g to %g without a unit in "
                 text += "other tables: write the same unit in all tables"
                 logger.warning(text, name, first, last, unit, what, low, high)
@@ -689,10 +705,20 @@ def without_codes(column: Series) -> Series:
     return column.mask(column.isin(found))
 
 
-# ------------------------------------------------------------------------------------ similar names
+# ------------------------------------------------------------------------------------------ names
 
 #: Least number of letters of an abbreviation, such as ``mom`` for ``momentum``.
 ENOUGH_LETTERS = 3
+
+
+def words_of(name: str) -> set[str]:
+    """Splits the name of a column into words in lower case; ``"%"`` counts as a word."""
+    return set(re.findall(r"[^\W_]+|%", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()))
+
+
+def in_per_cent(name: str) -> bool:
+    """Returns whether the name of an outcome, such as "yield", suggests values in per cent."""
+    return bool(PER_CENT & words_of(name))
 
 
 def likely_column(name: str, columns: Collection[Any]) -> str | None:

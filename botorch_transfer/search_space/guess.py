@@ -30,6 +30,7 @@ from botorch_transfer.search_space.cells import (
     stripped,
     with_numbers,
     without_codes,
+    words_of,
 )
 from botorch_transfer.search_space.parameters import (
     MAX_NUMBER,
@@ -79,9 +80,6 @@ MEASURES = re.compile(
     r"(fit|train|training|score|eval)_?(seconds|time)|run_?time|wall_?(clock_?)?time|elapsed|"
     r"(predicted_(mean|std)|(expected|probability_of)_improvement)(_.+)?)"  # of suggestions
 )
-
-#: Words in the names of outcomes in per cent.
-PER_CENT = {"%", "percent", "pct", "yield", "conversion", "selectivity", "purity", "ee", "accuracy"}
 
 #: Patterns of cells with dates or durations, and reasons to leave out a column of such cells. The
 #: last pattern matches seconds or milliseconds since 1970, and dates such as 20240502.
@@ -226,16 +224,6 @@ def is_measure(name: str) -> bool:
     """Returns whether a column has the name of a measure, such as "loss" or "accuracy (%)"."""
     bare = re.sub(r"\([^)]*\)|\[[^\]]*\]|%", " ", name)
     return MEASURES.fullmatch(re.sub(r"\W+", "_", bare).strip("_")) is not None
-
-
-def words_of(name: str) -> set[str]:
-    """Splits the name of a column into words in lower case; ``"%"`` counts as a word."""
-    return set(re.findall(r"[^\W_]+|%", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()))
-
-
-def in_per_cent(name: str) -> bool:
-    """Returns whether the name of an outcome, such as "yield", suggests values in per cent."""
-    return bool(PER_CENT & words_of(name))
 
 
 def usual_goal(name: str) -> str:

@@ -191,18 +191,13 @@ def test_excel_files(tmp_path, monkeypatch):
     assert read_table(path)["b"].tolist() == [2]
 
 
-@pytest.mark.parametrize(
-    ("path", "kind", "message"),
-    [
-        (None, TypeError, "The file name is a NoneType: give a text"),
-        (pd.DataFrame(), TypeError, "The file name is a DataFrame: give a text"),
-        ("bytes.csv", ValueError, "bytes.csv is not a text file"),
-    ],
-)
-def test_what_is_no_file_of_text_is_one_sentence(path, kind, message, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "bytes.csv").write_bytes(b"\x89PNG\0\0")
-    with pytest.raises(kind, match=message):
+def test_what_is_no_file_of_text_is_one_sentence(tmp_path):
+    (path := tmp_path / "bytes.csv").write_bytes(b"\x89PNG\0\0")
+    for other in (None, pd.DataFrame()):
+        kind = type(other).__name__
+        with pytest.raises(TypeError, match=f"The file name is a {kind}: give a text"):
+            read_table(other)
+    with pytest.raises(ValueError, match=r"bytes.csv is not a text file"):
         read_table(path)
 
 
@@ -276,19 +271,24 @@ def test_durations_are_no_numbers(caplog):
 
 
 @pytest.mark.parametrize(
-    ("bare", "marked", "warns"),
+    ("name", "bare", "marked", "warns"),
     [
-        ([50, 150], ["90 °C", "110 °C"], False),
-        ([85, 110], ["80 C"], False),
-        ([50, 150], ["353 K"], True),
-        ([50, 150], ["140 °F"], True),
-        ([0.1, 0.5], ["250 mg"], True),
-        ([10, 60], ["2 h"], True),
+        ("x", [50, 150], ["90 °C", "110 °C"], False),
+        ("x", [85, 110], ["80 C"], False),
+        ("x", [50, 150], ["353 K"], True),
+        ("T [K]", [50, 150], ["353 K"], False),
+        ("x", [50, 150], ["140 °F"], True),
+        ("x", [0.1, 0.5], ["250 mg"], True),
+        ("minutes", [1, 60], ["2 h"], True),
+        ("minutes", [1, 60], ["2 min"], False),
+        ("yield", [1, 60], ["2 g"], True),
+        ("yield", [60, 90], ["2 %"], False),
+        ("mass", [1, 60], ["2 g"], False),
     ],
 )
-def test_a_unit_in_one_table_only(bare, marked, warns, caplog):
-    tables = {"history": pd.DataFrame({"x": bare}), "runs": pd.DataFrame({"x": marked})}
-    check_same_units(tables, ["x"])
+def test_a_unit_in_one_table_only(name, bare, marked, warns, caplog):
+    tables = {"history": pd.DataFrame({name: bare}), "runs": pd.DataFrame({name: marked})}
+    check_same_units(tables, [name], are_outcomes=name in ("yield", "mass"))
     assert ["the same unit in all tables" in text for text in caplog.messages] == [True] * warns
 
 
