@@ -42,13 +42,15 @@ UNIT = rf"(?!{MONTH})(?:[^\W\d_]|[%‰°µ])[^\d\s]*(?:[-^]\d+)?"
 
 #: Patterns of cells with a date or a duration, and remarks on such cells for messages.
 DATE = (
-    r"\s*(?:\d{4}([-/])\d\d?\1\d\d?|\d\d?([./])\d\d?\2(?:\d{2,4})?"
+    r"\s*(?:(?:19|20)\d\d([-/])(?:0?[1-9]|1[0-2])\1[0-3]?\d|\d\d?([./])\d\d?\2(?:\d{2,4})?"
     rf"|\d\d?[\s.-]*{MONTH}[\s.-]*(?:\d{{2,4}})?|{MONTH}[\s.-]*\d{{1,4}})(?:[ T]\d\d?:\d\d\S*)?\s*"
 )
 DURATION = r"\s*(?:-?\d+ days? \+?)?\d+:\d\d(?::\d\d\S*)?\s*"
 REMARKS = {
     DATE: " (it looks like a date)",
     DURATION: " (it looks like a duration: write a number, such as minutes)",
+    r"\s*#(?:[A-Z/0]+[!?]|N/A|NV)\s*": " (it is an error of Excel)",
+    r"\s*[-+]?[1-9]\d{0,2}(?:[,' ]\d{3})+\s*": " (maybe with a separator of thousands)",
 }
 
 #: Pattern of a number, optionally with a unit.
@@ -493,7 +495,8 @@ def _without_separators(found: re.Match[str]) -> str:
 
 
 def _number_or_none(cell: Any) -> str | None:
-    return cell if isinstance(cell, str) and SEPARATED.fullmatch(cell) else None
+    text = re.sub(r"[‐-―−](?=\.?\d)", "-", cell) if isinstance(cell, str) else ""
+    return text if SEPARATED.fullmatch(text) else None
 
 
 def _split(frame: DataFrame, columns: Collection[Any]) -> dict[Any, DataFrame]:

@@ -240,6 +240,10 @@ def _describes_runs(column: Series, tasks: Series | None) -> str | None:
     """
     if NOTES.fullmatch(str(column.name)):
         return "identifies a run"
+    if tasks is not None and column.nunique(dropna=False) > 1 and not tasks.is_unique:
+        values = column.groupby(tasks.to_numpy()).nunique(dropna=False)
+        if values.max() <= 1:
+            return "has one value in each task"
     cells = column.dropna()
     texts = cells.astype(str)
     if is_numeric_dtype(column.dtype):
@@ -247,13 +251,11 @@ def _describes_runs(column: Series, tasks: Series | None) -> str | None:
         texts = cells.map("{:.0f}".format) if are_close else texts[:0]
     for pattern, reason in HOLD_NO_NUMBERS.items():
         if len(texts) and texts.str.fullmatch(pattern).all():
-            return reason
+            is_repeated = pattern == DATE and RUNS_A_LEVEL * texts.nunique() <= len(texts)
+            return f"{reason}: write other values if they are choices" if is_repeated else reason
     if is_measure(str(column.name)):
         return "has the name of a measured result"
-    if tasks is None or column.nunique(dropna=False) < 2 or tasks.is_unique:
-        return None
-    values = column.groupby(tasks.to_numpy()).nunique(dropna=False)
-    return "has one value in each task" if values.max() <= 1 else None
+    return None
 
 
 def _runs(frame: DataFrame, task: str | None, step: str | None, run: str | None) -> Series:

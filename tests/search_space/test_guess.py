@@ -328,6 +328,10 @@ def test_versions_are_no_unclear_numbers(caplog):
     runs = pd.DataFrame({"T": TEMPERATURES, "release": [f"1.{i}.3" for i in range(24)]})
     assert guess_space(runs).columns == ["T"]
     assert caplog.messages == ["Columns that are left out: 'release' hardly repeats"]
+    runs["CAS"], runs["days"] = ["7440-05-3", "7440-02-0"] * 12, ["2024-05-03", "2024-05-04"] * 12
+    assert guess_space(runs).columns == ["T", "CAS"]
+    assert "'days' holds dates: write other values if they are choices" in caplog.messages[-1]
+    assert caplog.records[-1].levelname == "WARNING"
 
 
 def test_a_table_without_rows_and_large_numbers(caplog):
