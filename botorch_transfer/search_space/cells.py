@@ -303,6 +303,7 @@ def _read_sheet(path: str | PathLike[str], **options: Any) -> DataFrame:
     try:
         with pd.ExcelFile(path) as book:
             frame, (first, *others) = pd.read_excel(book, **options), book.sheet_names
+            heads = {name: pd.read_excel(book, sheet_name=name, nrows=0) for name in others}
     except ImportError as error:
         raise ValueError(
             f"{path} is an Excel file, which needs openpyxl: install botorch_transfer[excel]."
@@ -315,6 +316,12 @@ def _read_sheet(path: str | PathLike[str], **options: Any) -> DataFrame:
             f" The table of {path} is its first sheet, {first!r}. Other sheets are "
             f"{', '.join(map(repr, others))}: move the sheet with the runs to the first place."
         )
+    same = [repr(name) for name, head in heads.items() if len(head.columns) and [*head] == [*frame]]
+    if not options and others and frame.dropna(how="all").empty:
+        logger.warning("The table has no rows.%s", frame.attrs[SHEETS])
+    elif not options and same:  # read_table reads the sheet again, with options
+        text = "%s: sheets with the same columns as the first sheet are not read (%s): copy all "
+        logger.warning(text + "runs to one sheet with a column of tasks", path, ", ".join(same))
     return frame
 
 

@@ -152,7 +152,7 @@ def test_json_files_and_web_pages_are_refused(tmp_path):
     assert read_table(path)["[Cu] (mM)"].tolist() == [1]
 
 
-def test_missing_columns_of_a_workbook_name_its_sheets(tmp_path):
+def test_missing_columns_of_a_workbook_name_its_sheets(tmp_path, caplog):
     pytest.importorskip("openpyxl")
     path, runs = tmp_path / "old.xlsx", pd.DataFrame({"x": [1, 2], "y": [3, 4]})
     with pd.ExcelWriter(path) as book:
@@ -172,6 +172,14 @@ def test_missing_columns_of_a_workbook_name_its_sheets(tmp_path):
     runs.to_excel(path)
     with pytest.raises(InputDataError, match=r"take the parameter out of the search space.$"):
         space.encode(read_table(path).drop(columns="x"))
+    assert not caplog.messages
+    for first, told in ((runs, "first sheet are not read ('b'): copy"), (runs[:0], "has no rows")):
+        with pd.ExcelWriter(path) as book:
+            first.to_excel(book, sheet_name="a")
+            runs.to_excel(book, sheet_name="b")
+        read_table(path)
+        assert told in caplog.messages[-1]
+    assert len(caplog.messages) == 2
 
 
 def test_excel_files(tmp_path, monkeypatch):

@@ -335,10 +335,10 @@ def test_an_outcome_or_a_parameter_that_no_row_has_gives_a_warning(caplog):
     assert "No old run records 'time'" in caplog.text
     tables = read_study(SPACE, HISTORY, runs)
     assert len(tables.runs.waiting) == len(runs)
-    assert (
-        "The runs have no column 'loss', so each run counts as pending. The columns are"
-        in caplog.text
-    )
+    told = "The runs have no column 'loss', so each run counts as pending. The columns are"
+    assert told in caplog.text
+    read_study(SPACE, HISTORY.assign(depth=np.nan))
+    assert "No old run records 'depth'" in caplog.text
     assert "'result'" in caplog.text
 
 
