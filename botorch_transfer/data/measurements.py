@@ -37,6 +37,7 @@ from botorch_transfer.search_space.cells import (
     errors_in,
     in_per_cent,
     is_text,
+    log_cell,
     refuse_cell,
     with_numbers,
 )
@@ -227,6 +228,9 @@ CELL = re.compile(
 #: The best of more than ``ENOUGH`` outcomes is reported as a likely typing error if its distance
 #: from the second best is above ``TOO_GOOD`` times the range of all other outcomes.
 TOO_GOOD, ENOUGH = 3.0, 5
+
+#: An outcome of -1 may be a code next to outcomes above ``LARGE``.
+LARGE = 10.0
 
 #: Pattern of units in per cent or per mille.
 PER_CENT = "[%‰]|pct|percent"
@@ -480,6 +484,10 @@ def _leave_out_codes(tables: Sequence[DataFrame], outcome: Outcome, task: str | 
             fate = table[FATE].mask(is_code & is_open, "ended")
             table[FATE] = fate.mask(is_code, "failed") if is_bad else fate
             table[outcome.name] = table[outcome.name].mask(is_code)
+    rest, times = others[others != -1], (others == -1).sum()
+    if len(rest) and rest.min() >= 0 and np.quantile(rest, 0.5 * (times > 1)) >= LARGE:
+        for cells in (table[outcome.name] for table in tables):
+            log_cell(cells == -1, cells, "which may mean a missing outcome: if so, empty the cell")
     best = np.sort(outcome.sign * others)
     spread = np.ptp(best[len(best) // 20 : -1]) if len(best) > ENOUGH else 0.0
     if 0 < TOO_GOOD * spread < best[-1] - best[-2]:

@@ -95,11 +95,8 @@ SCALES = {
 }
 
 #: Words for units of time, and the units.
-TIMES = {
-    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), "s"),
-    **dict.fromkeys(("min", "mins", "minute", "minutes"), "min"),
-    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), "h"),
-}
+TIMES = {"s": "s", "sec": "s", "seconds": "s", "min": "min", "mins": "min", "minutes": "min"}
+TIMES |= {"h": "h", "hr": "h", "hrs": "h", "hour": "h", "hours": "h"}
 
 #: Words in the names of outcomes in per cent.
 PER_CENT = {"%", "percent", "pct", "yield", "conversion", "selectivity", "purity", "ee", "accuracy"}
@@ -395,10 +392,9 @@ def check_same_units(
 ) -> None:
     """Raises an error if two tables have different units in the same column.
 
-    A warning is logged if one table has a unit, and numbers without a unit in another table may
-    have another unit. There is no warning if the column's name contains the unit. If not, there is
-    always a warning for kelvin, °F, units of time and outcomes in per cent. Any other unit needs
-    very different numbers for a warning.
+    If one table has a unit and another table has none, a warning is logged, unless the column's name
+    contains the unit. Except for kelvin, °F, times and outcomes in per cent, there is no warning
+    if the numbers of the tables are similar.
 
     Args:
         tables: Mapping from the names of tables, for messages, to the tables. A table may lack some
@@ -486,7 +482,7 @@ def decimal_points(
             log_cell(grouped, frame[name], reason, logging.INFO if shown[name] else logging.WARNING)
         if marks == {","} or any(map(re.compile(r"\d,\d{3}[.,]\d").search, cells.dropna())):
             groups = re.compile(GROUPS.format(r"\." if marks == {","} else ","))
-            cells = cells.str.replace(groups, _without_separators, regex=True)
+            cells = cells.str.replace(groups, lambda m: re.sub("[.,]", "", m[0]), regex=True)
         if comma and not marks:
             grouped = cells.str.contains(GROUPS.format(","), na=False)
             reason = "whose comma is a decimal mark: write numbers without separators of thousands"
@@ -495,10 +491,6 @@ def decimal_points(
             cells = cells.str.replace(r"(\d),(?=\d+(?![\d.,]))", r"\1.", regex=True)
         pointed[name] = frame[name].astype(object).mask(cells.notna(), cells)
     return pointed
-
-
-def _without_separators(found: re.Match[str]) -> str:
-    return re.sub("[.,]", "", found[0])
 
 
 def _number_or_none(cell: Any) -> str | None:

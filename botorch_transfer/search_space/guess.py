@@ -251,8 +251,8 @@ def _describes_runs(column: Series, tasks: Series | None) -> str | None:
         texts = cells.map("{:.0f}".format) if are_close else texts[:0]
     for pattern, reason in HOLD_NO_NUMBERS.items():
         if len(texts) and texts.str.fullmatch(pattern).all():
-            is_repeated = pattern == DATE and RUNS_A_LEVEL * texts.nunique() <= len(texts)
-            return f"{reason}: write other values if they are choices" if is_repeated else reason
+            is_choice = pattern == DATE and RUNS_A_LEVEL * texts.nunique() <= len(texts)
+            return reason + ": write other values if they are choices" * is_choice
     if is_measure(str(column.name)):
         return "has the name of a measured result"
     return None

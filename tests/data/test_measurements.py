@@ -323,3 +323,15 @@ def test_words_beside_a_number(cell, failed):
     frame = read([cell, "1"])
     assert (frame[FATE].iloc[0] == "failed") == failed
     assert frame["y"].isna().tolist() == [failed, False]
+
+
+@pytest.mark.parametrize(
+    ("cells", "warns"),
+    [
+        *(([-1, -1, 0, 30, 80], True), ([-1, 0, 30, 80], False), ([-1, 20, 80], True)),
+        *(([-1, -1, 0, 2, 80], False), ([-1, -1, -3, 30, 80], False), ([20, 80], False)),
+    ],
+)
+def test_an_outcome_of_minus_one_may_mean_a_missing_outcome(cells, warns, caplog):
+    measured([None, DataFrame({"y": cells})], [Outcome("y", 1.0)])
+    assert ["which may mean a missing" in text for text in caplog.messages] == [True] * warns
