@@ -229,9 +229,6 @@ CELL = re.compile(
 #: from the second best is above ``TOO_GOOD`` times the range of all other outcomes.
 TOO_GOOD, ENOUGH = 3.0, 5
 
-#: An outcome of -1 may be a code next to outcomes above ``LARGE``.
-LARGE = 10.0
-
 #: Pattern of units in per cent or per mille.
 PER_CENT = "[%‰]|pct|percent"
 
@@ -484,8 +481,9 @@ def _leave_out_codes(tables: Sequence[DataFrame], outcome: Outcome, task: str | 
             fate = table[FATE].mask(is_code & is_open, "ended")
             table[FATE] = fate.mask(is_code, "failed") if is_bad else fate
             table[outcome.name] = table[outcome.name].mask(is_code)
+    # Next to large outcomes, -1 may be a code.
     rest, times = others[others != -1], (others == -1).sum()
-    if len(rest) and rest.min() >= 0 and np.quantile(rest, 0.5 * (times > 1)) >= LARGE:
+    if len(rest) and rest.min() >= 0 and np.quantile(rest, 0.5 * (times > 1)) >= 10:
         for cells in (table[outcome.name] for table in tables):
             log_cell(cells == -1, cells, "which may mean a missing outcome: if so, empty the cell")
     best = np.sort(outcome.sign * others)

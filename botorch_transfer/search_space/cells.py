@@ -300,7 +300,7 @@ def _read_sheet(path: str | PathLike[str], **options: Any) -> DataFrame:
     try:
         with pd.ExcelFile(path) as book:
             frame, (first, *others) = pd.read_excel(book, **options), book.sheet_names
-            heads = {name: pd.read_excel(book, sheet_name=name, nrows=0) for name in others}
+            same = [n for n in others if [*pd.read_excel(book, sheet_name=n, nrows=0)] == [*frame]]
     except ImportError as error:
         raise ValueError(
             f"{path} is an Excel file, which needs openpyxl: install botorch_transfer[excel]."
@@ -313,12 +313,11 @@ def _read_sheet(path: str | PathLike[str], **options: Any) -> DataFrame:
             f" The table of {path} is its first sheet, {first!r}. Other sheets are "
             f"{', '.join(map(repr, others))}: move the sheet with the runs to the first place."
         )
-    same = [repr(name) for name, head in heads.items() if len(head.columns) and [*head] == [*frame]]
     if not options and others and frame.dropna(how="all").empty:
         logger.warning("The table has no rows.%s", frame.attrs[SHEETS])
     elif not options and same:  # read_table reads the sheet again, with options
-        text = "%s: sheets with the same columns as the first sheet are not read (%s): copy all "
-        logger.warning(text + "runs to one sheet with a column of tasks", path, ", ".join(same))
+        text = "%s: the sheets %s have the same columns as the first sheet, but are not read: copy "
+        logger.warning(text + "all runs to one sheet with a column of tasks", path, same)
     return frame
 
 
@@ -392,9 +391,9 @@ def check_same_units(
 ) -> None:
     """Raises an error if two tables have different units in the same column.
 
-    If one table has a unit and another table has none, a warning is logged, unless the column's name
-    contains the unit. Except for kelvin, °F, times and outcomes in per cent, there is no warning
-    if the numbers of the tables are similar.
+    If only some tables have a unit, a warning is logged, unless the column's name contains the
+    unit. Except for kelvin, °F, times and outcomes in per cent, there is no warning if the numbers
+    of the tables are similar.
 
     Args:
         tables: Mapping from the names of tables, for messages, to the tables. A table may lack some
@@ -433,8 +432,8 @@ def check_same_units(
             low, high, first, last = (f(values[has]) for has in (False, True) for f in (min, max))
             is_far = max(first - high, low - last) > max(high - low, abs(low), abs(high)) / 2
             is_other = unit in ("K", "°F", *TIMES) or (are_outcomes and in_per_cent(str(name)))
-            words = {TIMES.get(word, word) for word in words_of(str(name))}
-            is_named = words_of(TIMES.get(unit, unit)) <= words or (are_outcomes and unit == "%")
+            words = {TIMES.get(word, word) for word in words_of(f"{name} {'%' * are_outcomes}")}
+            is_named = words_of(TIMES.get(unit, unit)) <= words
             if (is_far or is_other or low > 3 * last) and not is_named:
                 text = "%r is from %g to %g %s in the %s, and from %g to %g without a unit in "
                 text += "other tables: write the same unit in all tables"

@@ -240,10 +240,9 @@ def _describes_runs(column: Series, tasks: Series | None) -> str | None:
     """
     if NOTES.fullmatch(str(column.name)):
         return "identifies a run"
-    if tasks is not None and column.nunique(dropna=False) > 1 and not tasks.is_unique:
-        values = column.groupby(tasks.to_numpy()).nunique(dropna=False)
-        if values.max() <= 1:
-            return "has one value in each task"
+    groups = None if tasks is None or tasks.is_unique else column.groupby(tasks.to_numpy())
+    if groups and column.nunique(dropna=False) > 1 >= groups.nunique(dropna=False).max():
+        return "has one value in each task"
     cells = column.dropna()
     texts = cells.astype(str)
     if is_numeric_dtype(column.dtype):

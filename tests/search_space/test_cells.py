@@ -173,7 +173,10 @@ def test_missing_columns_of_a_workbook_name_its_sheets(tmp_path, caplog):
     with pytest.raises(InputDataError, match=r"take the parameter out of the search space.$"):
         space.encode(read_table(path).drop(columns="x"))
     assert not caplog.messages
-    for first, told in ((runs, "first sheet are not read ('b'): copy"), (runs[:0], "has no rows")):
+    for first, told in (
+        (runs, "the sheets ['b'] have the same columns"),
+        (runs[:0], "has no rows"),
+    ):
         with pd.ExcelWriter(path) as book:
             first.to_excel(book, sheet_name="a")
             runs.to_excel(book, sheet_name="b")
