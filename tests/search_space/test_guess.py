@@ -236,14 +236,9 @@ def test_spellings_that_differ_in_case_or_blanks(caplog):
 @pytest.mark.parametrize(
     ("name", "goal"),
     [
-        ("Yield (%)", "max"),
-        ("testAccuracy", "max"),
-        ("roc-auc", "max"),
-        ("R2", "max"),
-        ("yield_loss", "min"),
-        ("accuracy cost", "min"),
-        ("fee", ""),
-        ("value", ""),
+        *[(name, "max") for name in ("Yield (%)", "testAccuracy", "roc-auc", "R2")],
+        *[(name, "min") for name in ("yield_loss", "accuracy cost")],
+        *[(name, "") for name in ("fee", "value")],
     ],
 )
 def test_the_name_of_an_outcome_suggests_its_goal(name, goal):
@@ -276,12 +271,8 @@ def test_codes_of_missing_values_do_not_stretch_a_range(code, rows, caplog):
 @pytest.mark.parametrize(
     "values",
     [
-        [10, 50, 100, 1000],
-        [1, 10, 100, 999],
-        [0.001, 0.01, 0.1, 1.0, 10.0, 1000.0],
-        [-1.0, 0.0, 1.0],
-        [-1, 1],
-        [-1, 0, 1, 2, 3],
+        *([10, 50, 100, 1000], [1, 10, 100, 999], [0.001, 0.01, 0.1, 1.0, 10.0, 1000.0]),
+        *([-1.0, 0.0, 1.0], [-1, 1], [-1, 0, 1, 2, 3]),
         np.linspace(0, 999, 24),
         10.0 ** np.linspace(-5, 4, 24),
     ],
