@@ -349,9 +349,8 @@ def _in_numbers(
                 notes.setdefault(kind, []).append(f"{(kinds == kind).sum():,} in {name!r}, {where}")
         if noise in frame and outcome.name in frame:
             texts = frame[columns].astype(str)
-            with_unit = texts[[noise]][to_numeric(texts[noise], errors="coerce").isna()]
-            with_unit.columns = [outcome.name]
-            given = {"outcomes": texts[[outcome.name]], "standard errors": with_unit}
+            with_unit = texts[noise][to_numeric(texts[noise], errors="coerce").isna()]
+            given = {"outcomes": texts, "standard errors": DataFrame({outcome.name: with_unit})}
             check_same_units(given, [outcome.name], are_outcomes=True)
             is_per_cent = texts[outcome.name].str.contains(PER_CENT).any() or in_per_cent(
                 outcome.name
@@ -481,7 +480,7 @@ def _leave_out_codes(tables: Sequence[DataFrame], outcome: Outcome, task: str | 
             fate = table[FATE].mask(is_code & is_open, "ended")
             table[FATE] = fate.mask(is_code, "failed") if is_bad else fate
             table[outcome.name] = table[outcome.name].mask(is_code)
-    # Next to large outcomes, -1 may be a code.
+    # Next to large outcomes, -1 may mean a missing outcome.
     rest, times = others[others != -1], (others == -1).sum()
     if len(rest) and rest.min() >= 0 and np.quantile(rest, 0.5 * (times > 1)) >= 10:
         for cells in (table[outcome.name] for table in tables):

@@ -189,9 +189,8 @@ def separator(text: str) -> str:
         ';'
     """
     line = next((line for line in text.splitlines() if re.search("[,;\t]|^sep=", line)), "")
-    if line.startswith("sep=") and len(line) == 5:  # Excel writes such a line
-        return line[4]
-    return max(",;\t", key=re.sub(r'"[^"]*"', "", line).count)
+    mark = re.fullmatch("sep=(.)", line)  # Excel writes such a line
+    return mark[1] if mark else max(",;\t", key=re.sub(r'"[^"]*"', "", line).count)
 
 
 def read_table(path: str | PathLike[str], choices: Container[str] = ()) -> DataFrame:
