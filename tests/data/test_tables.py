@@ -406,7 +406,7 @@ def test_old_runs_that_lack_a_number_are_left_out(caplog):
     data = read(frame, LINE, changed=True)
     assert [len(task.X) for task in data.values()] == [10, 11]
     assert all(task.X.isfinite().all() for task in data.values())
-    assert "3 runs are left out, because each has a value that the search space" in caplog.text
+    assert "3 runs are left out, because each has a value that the search" in caplog.text
     told = "'x' is empty (2); 'wd' is empty (2) (task 'a' (2), 'b' (1), from row 2 on)"
     assert told in caplog.text
     caplog.clear()

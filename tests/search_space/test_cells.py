@@ -199,15 +199,22 @@ def test_excel_files(tmp_path, monkeypatch):
     assert read_table(path)["b"].tolist() == [2]
 
 
-def test_what_is_no_file_of_text_is_one_sentence(tmp_path):
-    for other in (None, pd.DataFrame()):
-        kind = type(other).__name__
-        with pytest.raises(TypeError, match=f"The file name is a {kind}: give a text"):
-            read_table(other)
-    for raw in (b"\x89PNG\0\0", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + b"\0" * 600):  # old Excel
-        (path := tmp_path / "runs.xls").write_bytes(raw)
-        with pytest.raises(ValueError, match=r"runs.xls is not a text file: save .* or as .xlsx"):
-            read_table(path)
+@pytest.mark.parametrize(
+    ("path", "kind", "message"),
+    [
+        (None, TypeError, "The file name is a NoneType: give a text"),
+        (pd.DataFrame(), TypeError, "The file name is a DataFrame: give a text"),
+        ("bytes.csv", ValueError, "bytes.csv is not a text file"),
+        (".", IsADirectoryError, r"^\. is a folder: name a file in it\.$"),
+        ("none.csv", FileNotFoundError, r"^There is no file none\.csv\.$"),
+        ("a" * 999, OSError, r"^a+ cannot be opened \(.+\): check the file and"),
+    ],
+)
+def test_what_is_no_file_of_text_is_one_sentence(path, kind, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bytes.csv").write_bytes(b"\x89PNG\0\0")
+    with pytest.raises(kind, match=message):
+        read_table(path)
 
 
 def test_a_word_behind_few_of_the_numbers_is_told(caplog):
@@ -309,6 +316,13 @@ def test_titles_above_the_column_names_are_refused(tmp_path, title):
         path.write_text((title + "task,x,y,z\na,1,2,3\n").replace(",", separator))
         with pytest.raises(ValueError, match=r"delete (the )?rows above the row of column names"):
             read_table(path)
+
+
+def test_old_excel_files_are_refused(tmp_path):
+    path = tmp_path / "runs.xls"
+    path.write_bytes(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + b"\0" * 600)
+    with pytest.raises(ValueError, match=r"not a text file: save .* as text, or as .xlsx"):
+        read_table(path)
 
 
 def test_words_behind_outcomes_are_no_units():
