@@ -43,8 +43,8 @@ from botorch_transfer.outcome_transforms import (
 )
 from botorch_transfer.prior import TransferPrior
 from botorch_transfer.search_space import SearchSpace, guess_space
-from botorch_transfer.search_space.cells import check_same_units, with_numbers
-from botorch_transfer.search_space.guess import STEPS, in_per_cent, usual_goal
+from botorch_transfer.search_space.cells import check_same_units, in_per_cent, with_numbers
+from botorch_transfer.search_space.guess import STEPS, usual_goal
 from botorch_transfer.search_space.space import check_arguments, check_table
 from botorch_transfer.suggestion.constraints import names_some, read_constraint, with_operators
 from botorch_transfer.suggestion.outcomes import old_tasks

@@ -151,7 +151,7 @@ def test_logarithms_have_relative_standard_errors(failed, kept):
 
 @pytest.mark.parametrize("cell", ["1,234", "12 or 13"])
 def test_what_only_begins_like_a_number_is_no_failed_run(cell):
-    told = f"'accuracy' has '{cell}' in row 2, which has digits but is not a number: write"
+    told = rf"'accuracy' has '{cell}' .*in row 2, which has digits but is not a number: write"
     with pytest.raises(InputDataError, match=told):
         read(table(accuracy=["0.1", "0.2", cell, "0.4", "crashed"]))
 
@@ -409,9 +409,7 @@ def test_old_runs_that_lack_a_number_are_left_out(caplog):
     data = read(frame, LINE, changed=True)
     assert [len(task.X) for task in data.values()] == [10, 11]
     assert all(task.X.isfinite().all() for task in data.values())
-    assert (
-        "3 runs are left out, because each has a value that the search space lacks" in caplog.text
-    )
+    assert "3 runs are left out, because each has a value that the search" in caplog.text
     told = "'x' is empty (2); 'wd' is empty (2) (task 'a' (2), 'b' (1), from row 2 on)"
     assert told in caplog.text
     caplog.clear()
