@@ -52,12 +52,7 @@ from botorch_transfer import ax_experiments as experiments
 from botorch_transfer import search_space as own
 from botorch_transfer.average.guarded import GuardedTransferGP
 from botorch_transfer.average.transfer import MEMBERS, TransferGP
-from botorch_transfer.ax.history import (
-    TASK,
-    TransferHistory,
-    moments_of,
-    user_errors,
-)
+from botorch_transfer.ax.history import TASK, TransferHistory, moments_of, user_errors
 from botorch_transfer.curves import CurvePrior, predicted_ends
 from botorch_transfer.data import SourceData, as_datasets
 from botorch_transfer.data.columns import check_columns
