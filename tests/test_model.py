@@ -96,14 +96,8 @@ class PlainTarget(TargetGP):
 def test_with_data_it_is_a_single_task_gp(n: int) -> None:
     X, Y = FAMILY.target(n)
     model = PlainTarget(X, Y)
-    twin = SingleTaskGP(
-        X,
-        Y,
-        likelihood=model.likelihood,
-        mean_module=model.mean_module,
-        covar_module=model.covar_module,
-        outcome_transform=None,
-    )
+    own = {name: getattr(model, name) for name in ("likelihood", "mean_module", "covar_module")}
+    twin = SingleTaskGP(X, Y, outcome_transform=None, **own)
     assert_same_posterior(model.posterior(FAMILY.inputs(3)), twin.posterior(FAMILY.inputs(3)))
     assert model.num_target_points == n
 
@@ -138,6 +132,9 @@ def test_inputs_may_be_one_vector() -> None:
     assert_close(model(X.squeeze(-1)).mean, model(X).mean)
     with pytest.raises(BotorchTensorDimensionError, match="1 columns, but train_X= has 2"):
         PlainTarget(*FAMILY.target(3)).eval()(X.squeeze(-1))
+    model.set_train_data(X.squeeze(-1), X.squeeze(-1), strict=False)
+    with pytest.raises(BotorchTensorDimensionError, match=r"targets= needs the shape \(5,\)"):
+        model.set_train_data(X, X, strict=False)
 
 
 def _mll(n: int = 4) -> ExactMarginalLogLikelihood:
