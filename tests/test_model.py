@@ -182,8 +182,7 @@ def _failing(attempts: list[float], times: int) -> Callable[..., Any]:
 
 
 def test_attempts_are_botorchs() -> None:
-    prior = LogNormalPrior(0.0, 1.0)
-    kernel = ScaleKernel(RBFKernel(lengthscale_prior=prior))
+    kernel = ScaleKernel(RBFKernel(lengthscale_prior=LogNormalPrior(0.0, 1.0)))
     model = PlainTarget(*FAMILY.target(4), covar_module=kernel)
     mll, attempts = ExactMarginalLogLikelihood(model.likelihood, model), []
     options = {"caught_exception_types": (RuntimeError,), "warning_handler": lambda _: True}
@@ -297,8 +296,7 @@ def test_lengthscales_by_formulas():
 
 
 def test_left_out_points_under_a_transform_that_is_not_linear():
-    X, Y = FAMILY.target(4)
-    sources = FAMILY.sources()
+    (X, Y), sources = FAMILY.target(4), FAMILY.sources()
     logs = ScaMLGP(X, Y, sources, outcome_transform=Log())
     plain = ScaMLGP(X, Y.log(), {name: (X, Y.log()) for name, (X, Y) in sources.items()})
     samples = logs.loo_posterior(observation_noise=False).rsample(torch.Size([2000]))

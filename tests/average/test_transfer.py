@@ -297,9 +297,8 @@ def test_what_is_no_prior_of_the_members_is_refused():
     _refused(TypeError, "but this model needs a SourcePopulation", twice)
 
 
-class _NoNoise(ScaMLGP):
-    def __init__(self, train_X, train_Y, prior):
-        super().__init__(train_X, train_Y, prior)
+def _no_noise(train_X, train_Y, prior):
+    return ScaMLGP(train_X, train_Y, prior)
 
 
 def test_members_that_do_not_fit_are_refused():
@@ -314,7 +313,7 @@ def test_members_that_do_not_fit_are_refused():
         (ValueError, "member 'log' has its own outcome transform Log: give", log),
     ):
         _refused(error, message, SOURCES, members=members)
-    noise, members = torch.ones(3, 1).double(), {"none": _NoNoise}
+    noise, members = torch.ones(3, 1).double(), {"none": _no_noise}
     _refused(ValueError, "has no option 'train_Yvar'", SOURCES, noise, members=members)
 
 
