@@ -597,9 +597,8 @@ def _fixed(unit: Array) -> list[dict[int, float]]:
 
 def _check_size(parameter: Parameter, active: NDArray[np.bool_], max_rows: int) -> None:
     if parameter.size is None:
-        raise ValueError(
-            f"Parameter {parameter.name!r} is continuous, so the space has no grid: use sample()."
-        )
+        problem = f"Parameter {parameter.name!r} is continuous, so the space has no grid"
+        raise ValueError(f"{problem}: use sample().")
     if active.sum() * parameter.size + (~active).sum() > max_rows:
         raise ValueError(
             f"The search space has more than {max_rows:,} combinations, counted up to parameter "
@@ -614,9 +613,8 @@ def _check_names(parameters: Sequence[Parameter]) -> None:
         ("feature", [name for parameter in parameters for name in parameter.feature_names]),
     ):
         if twice := [name for name in names if names.count(name) > 1]:
-            raise ValueError(
-                f"The search space has more than one {kind} {twice[0]!r}: use different names."
-            )
+            problem = f"The search space has more than one {kind} {twice[0]!r}"
+            raise ValueError(f"{problem}: use different names.")
 
 
 def _check_condition(parameter: Parameter, earlier: Sequence[Parameter]) -> None:
@@ -698,8 +696,7 @@ def _read_condition(
         return condition
     parent, equals, text = (part.strip() for part in str(condition).partition("=="))
     if not equals:
-        raise ValueError(
-            f"Parameter {name!r} has the active_if {condition!r}: write 'parent==value'."
-        )
+        problem = f"Parameter {name!r} has the active_if {condition!r}: write 'parent==value'."
+        raise ValueError(problem)
     values = getattr(earlier.get(parent), "values", ())
     return {parent: tuple(value for value in values if str(value) == text) or (text,)}
