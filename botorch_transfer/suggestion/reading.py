@@ -540,7 +540,7 @@ def read_tables(
     if history is not None:
         history = without_repeats(history, runs, space, outcomes, task)
         history = None if history.empty else history
-    sources: Any = {name: _read_prior(name, prior, len(names)) for name in names}
+    sources: Any = {name: _read_prior(name, prior, len(names), space) for name in names}
     failed: Tensor | None = None
     if history is not None:
         given = space, outcomes, task, missing
@@ -606,7 +606,7 @@ def _check_roles(
             )
 
 
-def _read_prior(name: str, prior: Any, num_outcomes: int) -> Any:
+def _read_prior(name: str, prior: Any, num_outcomes: int, space: SearchSpace) -> Any:
     """Returns the prior of the outcome ``name``; ``None`` if the outcome has no prior."""
     found = prior.get(name, prior) if isinstance(prior, Mapping) else prior
     if found is None:
@@ -616,6 +616,10 @@ def _read_prior(name: str, prior: Any, num_outcomes: int) -> Any:
     is_own = found is not prior or num_outcomes == 1
     if not is_own or not all(isinstance(part, TransferPrior) for part in parts):
         raise TypeError(
-            f"There is no prior of the outcome {name!r}: give a dictionary from outcomes to priors."
+            f"There is no prior of the outcome {name!r}: load a prior by SourceGPs.load(path), or "
+            "give a dictionary from outcomes to priors."
         )
+    if wrong := {part.dim for part in parts} - {None, space.dim}:
+        problem = f"The prior has {wrong.pop()} inputs, but the space has {space.dim} columns"
+        raise InputDataError(f"{problem}: give a prior that was fitted in this space.")
     return found

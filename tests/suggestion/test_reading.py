@@ -61,7 +61,7 @@ RUNS = SPACE.sample(2, seed=0).assign(loss=[0.2, 0.3])
         ({"history": "runs.csv"}, TypeError, "history is 'runs.csv': give one DataFrame"),
         ({"runs": [1]}, TypeError, r"runs is \[1\]: give one"),
         ({"prior": 3}, ValueError, "Both a history and a prior are given"),
-        ({"history": None, "prior": "file"}, TypeError, "no prior of the outcome 'loss'"),
+        ({"history": None, "prior": "file"}, TypeError, "outcome 'loss': load a prior by Source"),
         ({"n": 0}, ValueError, "n is 0"),
         ({"n": 10**6}, ValueError, "n is 1000000: give a whole number from 1 to 1000"),
         ({"task": "depth"}, ValueError, "'depth' is both a parameter and the column of task="),
@@ -206,6 +206,8 @@ def test_a_prior_is_read_with_the_columns_and_outcomes_that_it_needs():
     prior = SourceGPs.fit(from_dataframe(HISTORY, SPACE, "loss", "task", "min"), num_restarts=0)
     with pytest.raises(InputDataError, match="No table has the column 'sem'"):
         suggest(SPACE, None, runs=RUNS, prior=prior, noise="sem")
+    with pytest.raises(InputDataError, match="The prior has 2 inputs, but the space has 1 col"):
+        suggest({"depth": {"type": "float", "low": 0, "high": 1}}, None, prior=prior)
     with pytest.raises(TypeError, match="no prior of the outcome 'memory'"):
         suggest(SPACE, None, prior={"loss": prior}, constraints={"memory": "<= 5"})
 
