@@ -26,6 +26,7 @@ from torch import Tensor
 from botorch_transfer.data.measurements import numbers
 from botorch_transfer.search_space import SearchSpace
 from botorch_transfer.search_space.cells import errors_in, refuse_cell, with_numbers
+from botorch_transfer.search_space.parameters import refuse_where
 from botorch_transfer.suggestion.constraints import Condition, Repair, parameter_of
 
 logger = logging.getLogger(__name__)
@@ -125,18 +126,39 @@ class Region:
     @cached_property
     def fixed_columns(self) -> dict[int, float]:
         """Encoded values of fixed parameters, by the index of the input in the encoding."""
-        found: dict[int, float] = {}
-        for name, value in (self.fixed or {}).items():
+        found, fixed = dict[int, float](), self.fixed or {}
+        for name, value in fixed.items():
             parameter = parameter_of(name, self.space, "fixed")
+            if value is None and not parameter.may_be_empty:
+                raise ValueError(f"The fixed value of {name!r} is None: omit {name!r} from fixed=.")
             try:
                 cell = with_numbers(DataFrame({name: [value]}), self.space.number_columns)
-                unit = parameter.encode(cell)[0]
+                (unit,) = parameter.encode(cell)
+                if self.table is None and getattr(parameter, "step", None) is not None:
+                    bad = np.abs(parameter.place(parameter.decode(unit[None])) - unit) > 1e-9
+                    problem = f"not a multiple of its step {parameter.step}: round the value"
+                    refuse_where(bad, cell[name], problem)
             except InputDataError as error:
                 about_rows = " in row 0|: correct the cell, or empty it|,? or drop these rows"
                 problem = re.sub(about_rows, "", str(error))
                 raise InputDataError(f"In the fixed values: {problem}") from error
             found |= dict(zip(self.space.feature_indices[name], unit.tolist(), strict=True))
+        for name in fixed:
+            for parent, values in (parameter_of(name, self.space).active_if or {}).items():
+                unit = np.array([[found.get(i, 0.0) for i in self.space.feature_indices[parent]]])
+                value = parameter_of(parent, self.space).decode(unit)[parent].item()
+                if parent in fixed and value not in values:
+                    raise ValueError(
+                        f"fixed has {name!r}, which is inactive if {parent!r} is {value!r}: omit "
+                        f"{name!r} from fixed=."
+                    )
         return found
+
+    def _is_active(self, name: str, X: Tensor) -> Tensor:
+        """Returns a mask of the encoded configurations in which a parameter is active."""
+        neutral = torch.from_numpy(parameter_of(name, self.space).neutral)
+        is_none = torch.tensor(self.space.decode(X)[name].isna().to_numpy())
+        return ~is_none | (X[:, self.space.feature_indices[name]] != neutral).any(dim=-1)
 
     @cached_property
     def repair(self) -> Repair | None:
@@ -232,8 +254,12 @@ class Region:
         if self.constraints:
             held = _num_held(self.constraints, self._rounded(X))
             allowed = torch.from_numpy(held == len(self.constraints))
-        if self.fixed:
-            allowed &= ((self._with_fixed(X) - X).abs() < 1e-9).all(dim=-1)
+        for name in self.fixed or {}:
+            columns = self.space.feature_indices[name]
+            value = X.new_tensor([self.fixed_columns[column] for column in columns])
+            allowed &= (X[:, columns] - value).abs().amax(dim=-1).lt(1e-9) | ~self._is_active(
+                name, X
+            )
         return allowed
 
     def _rounded(self, X: Tensor) -> DataFrame:
@@ -384,7 +410,9 @@ class Region:
         # active in all rows, or in no row.
         names = [name for each in shared for name in (each, *conditions[each])]
         values = {name: row[name] for name in names if not isna(row[name])}
-        return replace(self, fixed={**(self.fixed or {}), **values})
+        fixed = self.fixed or {}
+        fixed = {name: fixed[name] for name in fixed if self._is_active(name, x.unsqueeze(0))}
+        return replace(self, fixed=fixed | values)
 
     def costs(self) -> Tensor:
         """Reads the costs of the candidates from the column ``cost``.

@@ -154,11 +154,27 @@ def test_fixed_values_may_have_a_unit():
         ({"temperature": 200}, r"200, outside of .* \[0, 100\]: .* range in the search space\.$"),
         ({"base": "koh"}, r"fixed values: .* is 'koh', not one of .* \(a similar value is 'KOH'\)"),
         ({"heat": 1}, "fixed names 'heat', which is not a parameter"),
+        ({"temperature": None}, "fixed value of 'temperature' is None: omit 'temperature' from"),
     ],
 )
 def test_bad_fixed_values_are_one_sentence(fixed, message):
     with pytest.raises((InputDataError, ValueError), match=message):
         suggest(SPACE, HISTORY, fixed=fixed)
+
+
+def test_fixed_values_are_not_changed():
+    volume, kind = FloatParameter("v", 50, 150, step=5), CategoricalParameter("kind", ("a", "b"))
+    space = SearchSpace([volume, kind, FloatParameter("m", 0, 1, active_if={"kind": "b"})])
+    with pytest.raises(InputDataError, match="'v' is 62, not a multiple of its step 5: round"):
+        Region(space, {"v": 62})
+    with pytest.raises(ValueError, match="has 'm', which is inactive if 'kind' is 'a': omit 'm'"):
+        Region(space, {"m": 0.5, "kind": "a"})
+    stock = pd.DataFrame({"v": [60, 62, 62, 60], "kind": [*"aabb"], "m": [None, None, 0.5, 0.2]})
+    assert Region(space, {"v": 62}, table=stock).table.index.tolist() == [1, 2]
+    assert Region(space, {"m": 0.5}, table=stock).table.index.tolist() == [0, 1, 2]
+    assert Region(space, {"m": 0.5}).sharing(["kind"], space.encode(stock)[0]).fixed == {
+        "kind": "a"
+    }
 
 
 # -------------------------------------------------------------------------------------- no history
