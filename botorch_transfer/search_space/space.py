@@ -56,6 +56,13 @@ ARGUMENTS: tuple[tuple[str, Any, str], ...] = (
     ("encode", Callable | None, "give a function of a table"),
 )
 
+#: Types that an argument must not have, because their items have no order or their values would be
+#: ignored.
+REFUSED: dict[str, Any] = {
+    "outcome": set | frozenset | Mapping,
+    **dict.fromkeys(("models", "constraints"), set | frozenset),
+}
+
 
 def check_arguments(
     given: Mapping[str, Any], arguments: Sequence[tuple[str, Any, str]] = ARGUMENTS
@@ -76,6 +83,7 @@ def check_arguments(
     for names, kinds, remedy in arguments:
         for name in given.keys() & names.split():
             is_right = isinstance(value := given[name], kinds)
+            is_right &= not isinstance(value, REFUSED.get(name, ()))
             if not is_right or (name == "seed" and not 0 <= value < 2**62):
                 kind = ValueError if is_right else TypeError
                 raise kind(f"{name} is {' '.join(repr(value).split())[:60]}: {remedy}.")
@@ -242,7 +250,7 @@ class SearchSpace:
             ['C']
         """
         try:
-            return cls.from_dict(json.loads(decoded(path)[0]))
+            return cls.from_dict(json.loads(decoded(path)[0], object_pairs_hook=_mapping))
         except json.JSONDecodeError as error:
             raise ValueError(f"{path} is not a JSON file of a search space ({error}).") from error
 
@@ -617,6 +625,14 @@ def _check_names(parameters: Sequence[Parameter]) -> None:
             raise ValueError(
                 f"The search space has more than one {kind} {twice[0]!r}: use different names."
             )
+
+
+def _mapping(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Converts an object of a JSON file to a dictionary; raises an error if a name is repeated."""
+    names = [name for name, _ in pairs]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"The JSON file has {twice[0]!r} twice: keep one entry.")
+    return dict(pairs)
 
 
 def _check_condition(parameter: Parameter, earlier: Sequence[Parameter]) -> None:
