@@ -235,10 +235,10 @@ def test_several_files_of_old_runs(folder, capsys):
 
 def test_appending_keeps_every_cell(folder):
     runs = Path("runs.csv")
-    runs.write_text('C,gamma,log_loss\n1.0,0.01,0.5,\n"2.0",0.02,0.4\n')
+    runs.write_text('C,gamma,log_loss,,\n1.0,0.01,0.5,,,\n"2.0",0.02,0.4,,a\n')
     assert main([*COMMAND, "runs.csv", *LOSS, "--append", "--model", "ScaMLGP"]) == 0
     lines = runs.read_text().splitlines()
-    assert lines[:3] == ["C,gamma,log_loss", "1.0,0.01,0.5", "2.0,0.02,0.4"]
+    assert lines[:3] == ["C,gamma,log_loss,,", "1.0,0.01,0.5,,", "2.0,0.02,0.4,,a"]
     assert len(lines) == 4
     runs.write_text("C,gamma,log_loss,C\n1.0,0.01,0.5,2\n")
     assert main([*COMMAND, "runs.csv", *LOSS, "--append"]) == 2
@@ -333,7 +333,7 @@ NO_PARAMETER = "A constraint uses the column 'cost' of the candidates, which is 
         ([*COMMAND, *LOSS, "--constraint", "sise <= 5"], "column by --constraint."),
         ([*COMMAND, *LOSS, *TABLES[2:], "--constraint", "cost<=10"], NO_PARAMETER),
         (["suggest", *TABLES, *LOSS, "--constraint", "cost<=10"], NO_PARAMETER),
-        ([*COMMAND, *LOSS, "--rename", "gamma"], "--rename has 'gamma'"),
+        ([*COMMAND, *LOSS, "--rename", "gamma"], "--rename has 'gamma': write it as old=new"),
         ([*COMMAND, *LOSS, "--fixed", "C", "2"], "--fixed has 'C': write it as name=value"),
         ([*COMMAND, *LOSS, "--fixed", "C=2", "C=3"], "--fixed names 'C' twice"),
         ([*COMMAND, *LOSS, "--fixed", "C=-2"], "In the fixed values: Parameter 'C' is -2.0, out"),
@@ -352,6 +352,8 @@ NO_PARAMETER = "A constraint uses the column 'cost' of the candidates, which is 
         ([*COMMAND, *LOSS, "--report", "space.json"], "The output file space.json is also an"),
         (["predict", *COMMAND[1:], *LOSS, "--rows", "old.csv", "-o", "old.csv"], "is also an"),
         ([*COMMAND, *LOSS, "--report", "p.csv"], "p.csv must end in .html: write p.html."),
+        ([*COMMAND, *LOSS, "--report", "p.pdf"], "p.pdf must end in .html: write p.html."),
+        ([*COMMAND, "no/r.csv", *LOSS, "--append"], "no does not exist: create the folder."),
         (["space", "old.csv", *LOSS, "-o", "s.html"], "s.html must end in .json: write s.json."),
     ],
 )

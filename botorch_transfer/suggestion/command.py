@@ -114,6 +114,8 @@ def _suggest(options: argparse.Namespace) -> None:
             f"There is no file {options.runs}: correct its name, or give --append to create it."
         )
     _check_output(options, options.report, ".html", options.candidates)
+    if options.append:
+        _check_folder(options.runs)
     tables, runs = _tables(options)
     suggestion = suggest_rows(tables, **_named(options, "n model seed same_in_batch"))
     print(suggestion.rows.to_string(index=False))
@@ -148,13 +150,19 @@ def _check_output(options: Any, path: Path | None, ending: str, *others: Path | 
     """
     if path is None:
         return
-    if not path.absolute().parent.is_dir():
-        raise ValueError(f"The folder {path.absolute().parent} does not exist: create the folder.")
+    _check_folder(path)
     inputs = [*options.history, options.runs, options.space, *others]
     if path.resolve() in [each.resolve() for each in inputs if each is not None]:
         raise ValueError(f"The output file {path} is also an input file: name another file.")
-    if path.suffix.lower() in {".csv", ".html", ".json", ".xlsx"} - {ending}:
+    suffix = path.suffix.lower()
+    is_page = ending != ".html" or suffix in ("", ".htm", ending)
+    if not is_page or suffix in {".csv", ".html", ".json", ".xlsx"} - {ending}:
         raise ValueError(f"{path} must end in {ending}: write {path.with_suffix(ending)}.")
+
+
+def _check_folder(path: Path) -> None:
+    if not path.absolute().parent.is_dir():
+        raise ValueError(f"The folder {path.absolute().parent} does not exist: create the folder.")
 
 
 def _predict(options: argparse.Namespace) -> None:
@@ -272,6 +280,8 @@ def _append(path: Path, like: Path | None, suggestion: Suggestion, task: str) ->
     if is_table:
         # The text of existing cells does not change.
         names, *rows = even_lines(path, content, sep).values()
+        # Columns without a name get different names, which are blank.
+        names = [name.strip() or " " * place for place, name in enumerate(names)]
         old = pd.DataFrame(rows, columns=names, dtype=str)
     for name in old.columns:
         cells = old.loc[old[name] != "", name].drop_duplicates()
@@ -282,7 +292,7 @@ def _append(path: Path, like: Path | None, suggestion: Suggestion, task: str) ->
             new[name] = new[name].where(new[name] == "", new[name] + f" {units[0]}")
     part = path.with_name(f"{path.name}.part")
     table = pd.concat([old, new], ignore_index=True).fillna("")
-    table.to_csv(part, index=False, sep=sep, encoding=encoding)
+    table.to_csv(part, index=False, sep=sep, encoding=encoding, header=[*map(str.strip, table)])
     part.replace(path)
 
 
@@ -298,7 +308,10 @@ def _pairs(texts: Sequence[str], option: str, first: str | None = None) -> dict[
         if not equals and first is not None:
             name, value, equals = first, text, "="
         if not name or (option in ("--rename", "--fixed") and not value):
-            raise ValueError(f"{option} has {text!r}: write it as name=value, such as x=0.5.")
+            form = (
+                "old=new, such as T=temp" if option == "--rename" else "name=value, such as x=0.5"
+            )
+            raise ValueError(f"{option} has {text!r}: write it as {form}.")
         if name in pairs:
             raise ValueError(f"{option} names {name!r} twice: name it once.")
         pairs[name] = value if equals and value else None
