@@ -33,7 +33,7 @@ from botorch_transfer.model import predicted_moments
 from botorch_transfer.progress import showing
 from botorch_transfer.saving import cached_in
 from botorch_transfer.search_space import SearchSpace
-from botorch_transfer.search_space.cells import check_same_units, errors_in, with_numbers
+from botorch_transfer.search_space.cells import check_same_units, errors_in, hint, with_numbers
 from botorch_transfer.search_space.space import check_arguments, check_table
 from botorch_transfer.suggestion.outcomes import (
     fit_model,
@@ -365,8 +365,10 @@ def predict(
     """
     check_arguments(locals())
     spare = {"fixed", "repeats", *(() if space is None else ("candidates", "cost"))}
-    if useless := options.keys() - (signature(read_study).parameters.keys() - spare):
-        raise TypeError(f"predict does not use {min(useless)}=: leave out this argument.")
+    used = signature(read_study).parameters.keys() - spare
+    if useless := options.keys() - used:
+        remark = hint(name := min(useless), sorted(used)[::-1], "argument")
+        raise TypeError(f"predict does not use {name}={remark}: leave out this argument.")
     tables = read_study(space, history, runs, outcome, goal, **options)
     with cached_in(cache), showing(progress):
         return predict_rows(tables, rows, model, seed)

@@ -254,7 +254,8 @@ def read_outcomes(
         logger.warning(message, goals[0], names)
     if not names or len(goals) != len(names):
         raise ValueError(
-            f"There are {len(names)} outcomes and {len(goals)} goals: give a goal for each outcome."
+            f"There are {len(names)} outcomes and {len(goals)} goals: name at least one outcome, "
+            "and give a goal for each outcome."
         )
     if bad := [value for value in goals if value not in ("min", "max")]:
         raise ValueError(f"goal is {bad[0]!r}: use 'min' or 'max'.")
@@ -306,7 +307,9 @@ def _split_constraints(
     if constraints is None or isinstance(constraints, Mapping):
         return dict(constraints or {}), []
     limits, linear = {}, []
-    limit = r"""\s*(?!not\b|at_most\b)[`"']?([^<>=+*`"']+?)[`"']?\s*([<>]=?[^<>=]+)"""
+    limit = (
+        r"""\s*(?!not\b|at_most\b|[-+.\d]+\s*[<>])[`"']?([^<>=+*`"']+?)[`"']?\s*([<>]=?[^<>=]+)"""
+    )
     for text in map(with_operators, constraints):
         parts = re.fullmatch(limit, text)
         if parts and parts[1] not in parameters and not names_some(text, parameters):

@@ -69,7 +69,10 @@ RUNS = SPACE.sample(2, seed=0).assign(loss=[0.2, 0.3])
         ({"model": 3}, TypeError, "model is of the type int: give a model class"),
         ({"goal": "less"}, ValueError, "goal is 'less'"),
         ({"goal": ["min", "max"]}, ValueError, "1 outcomes and 2 goals"),
-        ({"outcome": []}, ValueError, "0 outcomes"),
+        ({"outcome": []}, ValueError, "0 outcomes and 0 goals: name at least one outcome, and"),
+        ({"outcome": {"loss", "u"}}, TypeError, "outcome is .*: give a name, or a list of names"),
+        ({"outcome": {"loss": "min"}}, TypeError, "outcome is {'loss': 'min'}: give a name, or"),
+        ({"constraints": {"u <= 5"}}, TypeError, "constraints is {'u <= 5'}: give a list"),
         ({"outcome": "ee (%)"}, ValueError, r"'ee \(%\)' has the name of an outcome whose large"),
         ({"outcome": "los"}, InputDataError, r"no column 'los' \(a similar column is 'loss'\)"),
         ({"task": "tasks"}, InputDataError, r"no column 'tasks' \(a similar column is 'task'\)"),
@@ -336,8 +339,7 @@ def test_an_outcome_or_a_parameter_that_no_row_has_gives_a_warning(caplog):
     tables = read_study(SPACE, HISTORY, runs)
     assert len(tables.runs.waiting) == len(runs)
     assert (
-        "The runs have no column 'loss', so each run counts as pending. The columns are"
-        in caplog.text
+        "The runs have no column 'loss', so no run has this outcome. The columns are" in caplog.text
     )
     assert "'result'" in caplog.text
 

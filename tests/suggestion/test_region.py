@@ -343,9 +343,10 @@ def test_the_cost_is_no_parameter_of_a_guessed_space():
     assert list(row.columns[:2]) == ["x", "price"]
 
 
-@pytest.mark.parametrize("name", ["candidates", "fixed", "repeats", "cost", "n", "unknown"])
+@pytest.mark.parametrize("name", ["candidates", "fixed", "repeats", "cost", "n", "outcome_rang"])
 def test_predict_refuses_arguments_without_effect(name):
-    with pytest.raises(TypeError, match=f"predict does not use {name}="):
+    remark = " .a similar argument is 'outcome_range'." if name == "outcome_rang" else ""
+    with pytest.raises(TypeError, match=f"predict does not use {name}={remark}: leave"):
         predict(SPACE, HISTORY, None, HISTORY, **{name: None})
 
 
