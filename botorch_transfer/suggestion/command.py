@@ -292,7 +292,9 @@ def _append(path: Path, like: Path | None, suggestion: Suggestion, task: str) ->
             new[name] = new[name].where(new[name] == "", new[name] + f" {units[0]}")
     part = path.with_name(f"{path.name}.part")
     table = pd.concat([old, new], ignore_index=True).fillna("")
-    table.to_csv(part, index=False, sep=sep, encoding=encoding, header=[*map(str.strip, table)])
+    table.to_csv(
+        part, index=False, sep=sep, encoding=encoding, header=[*map(str.strip, map(str, table))]
+    )
     part.replace(path)
 
 

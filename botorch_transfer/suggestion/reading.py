@@ -43,7 +43,7 @@ from botorch_transfer.outcome_transforms import (
 )
 from botorch_transfer.prior import TransferPrior
 from botorch_transfer.search_space import SearchSpace, guess_space
-from botorch_transfer.search_space.cells import check_same_units, with_numbers
+from botorch_transfer.search_space.cells import check_same_units, likely_column, with_numbers
 from botorch_transfer.search_space.guess import STEPS, in_per_cent, usual_goal
 from botorch_transfer.search_space.space import check_arguments, check_table
 from botorch_transfer.suggestion.constraints import names_some, read_constraint, with_operators
@@ -458,7 +458,20 @@ def read_study(
         known = concat([candidates, history], join="inner", ignore_index=True)  # skips None
         known = concat([known, None if runs is None else runs.filter(list(known))])
         others = [task, status, *columns] if cost is None else [task, status, *columns, cost]
+        if known.columns.empty:
+            raise InputDataError("The candidates and the history share no column: rename columns.")
+        spare = [] if history is None else history.columns.difference([*candidates, *others])
+        for name in candidates.select_dtypes("number").columns.difference(known.columns):
+            if likely := likely_column(name, spare):
+                message = "%r of the candidates is no parameter: if it is %r, use one name"
+                logger.warning(message, name, likely)
         space = guess_space(known, [name for name in others if name in known])
+        own = space.columns if runs is None or runs.empty else runs.columns
+        if lacked := [name for name in space.columns if name not in own]:
+            raise InputDataError(
+                f"The runs have no column {lacked[0]!r}, a parameter of the space that was guessed "
+                "from the candidates: add the column, or give space=."
+            )
     if space is None:
         raise TypeError("space is None: give a SearchSpace, or give candidates=.")
     linear = [constraint for text in between for constraint in read_constraint(text, space)]
@@ -486,6 +499,19 @@ def read_study(
     curves = None if step is None else CurveColumns(step, key, status)
     options: dict[str, Any] = {"missing": missing, "curves": curves, "robust": robust}
     read = read_tables(region, outcomes, history, runs, task, status, prior=prior, **options)
+    own = None if runs is None or task in space.columns else runs.get(task)
+    if own is not None and len(names := own.dropna().unique()) > 1:
+        message = "The runs of this study have the tasks %r and %r: move old runs to the history"
+        logger.warning(message, *names[:2])
+    for i, each in enumerate(read.outcomes):
+        data = [t.Y[:, 0] for t in old_tasks(read.sources[each.name]).values()]
+        Y = torch.cat([*data, read.runs.Y[:, i]])
+        Y = Y[Y.isfinite()]
+        if each.limit is not None and len(Y) >= 5 and each.limit - Y.max() > Y.std():
+            message = (
+                "No run satisfies the limit %g of %r, and the best value is %g: check the unit"
+            )
+            logger.warning(message, each.bound, each.name, each.original(Y.max()))
     return read._replace(given=present)
 
 
