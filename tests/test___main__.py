@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+import re
 import runpy
 import subprocess
 import sys
@@ -121,13 +122,27 @@ def test_appended_rows_are_pending(capsys):
 
 
 def test_appending_leaves_what_the_table_says(folder):
-    (folder / "runs.csv").write_text('id,C, gamma,log_loss,note\n007,1e0,1.50e-2,0.30,"a, b"\n')
+    told = b'sep=,\r\nid,C, gamma,log_loss,note,,\r\n007,1e0,1.50e-2,0.30,"a, b",,\r\n,,,,,,'
+    (folder / "kept.csv").write_bytes(told)
+    (folder / "kept.csv").chmod(0o640)
+    (folder / "runs.csv").symlink_to(folder / "kept.csv")
     assert main([*COMMAND, "runs.csv", "--append", *LOSS, "--model", "ScaMLGP"]) == 0
-    lines = (folder / "runs.csv").read_text().splitlines()
-    assert lines[:2] == ["id,C,gamma,log_loss,note", '007,1e0,1.50e-2,0.30,"a, b"']
-    assert lines[2].startswith(",")
-    assert lines[2].endswith(",,")
-    assert len(lines) == 3
+    start, end = (folder / "kept.csv").read_bytes().split(told)
+    assert not start
+    assert re.fullmatch(rb"\r\n,[\d.]+,[\de.-]+,,,,\r\n", end)
+    assert (folder / "runs.csv").is_symlink()
+    assert (folder / "kept.csv").stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.parametrize(
+    "rows", ["1.125;0.5;.3\n1.25;0.25;.2\n", "1.125;0.125;\n", "1,125\t0,5\t0,3\n1\t1\t0,2\n"]
+)
+def test_appended_numbers_have_the_decimal_mark_of_the_file(folder, rows):
+    (folder / "runs.csv").write_text("C;gamma;log_loss\n".replace(";", rows[5]) + rows)
+    fixed = ["--fixed", "C=2.375", "gamma=0.75", "--model", "ScaMLGP"]
+    assert main([*COMMAND, "runs.csv", "--append", *LOSS, *fixed]) == 0
+    written = (folder / "runs.csv").read_text().splitlines()[-1]
+    assert written == f"2.375{rows[5]}0.75{rows[5]}".replace(".", rows[1])
 
 
 def test_appended_cells_are_written_as_those_above(folder):
@@ -235,10 +250,10 @@ def test_several_files_of_old_runs(folder, capsys):
 
 def test_appending_keeps_every_cell(folder):
     runs = Path("runs.csv")
-    runs.write_text('C,gamma,log_loss,,\n1.0,0.01,0.5,,,\n"2.0",0.02,0.4,,a\n')
+    runs.write_text('C,gamma\n1.0,0.01,\n"2.0",0.02\n')
     assert main([*COMMAND, "runs.csv", *LOSS, "--append", "--model", "ScaMLGP"]) == 0
     lines = runs.read_text().splitlines()
-    assert lines[:3] == ["C,gamma,log_loss,,", "1.0,0.01,0.5,,", "2.0,0.02,0.4,,a"]
+    assert lines[:3] == ["C,gamma,log_loss", "1.0,0.01,", "2.0,0.02,"]
     assert len(lines) == 4
     runs.write_text("C,gamma,log_loss,C\n1.0,0.01,0.5,2\n")
     assert main([*COMMAND, "runs.csv", *LOSS, "--append"]) == 2

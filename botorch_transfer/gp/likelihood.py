@@ -3,9 +3,9 @@ r"""Gaussian likelihoods: models of the noise, and log densities with gradients 
 Use :class:`AddedNoiseLikelihood` if some outcomes are themselves predictions with a variance, for
 example the predicted final values of runs that were stopped early.
 
-This module evaluates all log likelihoods of the package. Automatic differentiation through mean,
-kernel and likelihood takes up to twice as long as the formulas below. The ``N`` outcomes ``y`` have
-the mean ``m`` and the covariance ``K``, which includes the noise. With ``r = y - m`` and
+Fits evaluate log likelihoods with the functions of this module. Automatic differentiation through
+mean, kernel and likelihood takes up to twice as long as the formulas below. The ``N`` outcomes
+``y`` have the mean ``m`` and the covariance ``K``, which includes the noise. With ``r = y - m`` and
 ``α = K⁻¹ r``, the negative log likelihood (NLL) and its derivatives are
 
 .. code-block:: text

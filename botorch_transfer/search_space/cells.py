@@ -420,6 +420,29 @@ def check_same_units(
                 logger.warning(text, name, first, last, unit, what, low, high)
 
 
+def decimal_mark(cells: Collection[str], comma: bool) -> str:
+    """Finds the decimal mark of numbers, a comma or a point.
+
+    Args:
+        cells: Texts that may hold numbers.
+        comma: Whether the mark is a comma if the cells do not show the mark.
+
+    Returns:
+        The mark.
+
+    Example:
+        >>> decimal_mark(["1.125", "1.25"], comma=True)
+        '.'
+    """
+    for marks in (
+        {m for m, shows in SHOWS.items() if any(re.match(shows, c) for c in cells)},
+        {m for m in SHOWS if any(m in c for c in cells)},
+    ):
+        if len(marks) == 1:
+            return marks.pop()
+    return "," if comma else "."
+
+
 def decimal_points(
     frame: DataFrame, columns: Collection[Any], comma: bool = False
 ) -> dict[Any, Series]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import csv
 import io
 import json
 import logging
 import re
+import shutil
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -23,6 +25,7 @@ from botorch_transfer.search_space import SearchSpace, guess_space, read_table
 from botorch_transfer.search_space.cells import (
     NUMBER,
     SHEETS,
+    decimal_mark,
     decoded,
     even_lines,
     likely_column,
@@ -256,13 +259,14 @@ def _append(path: Path, like: Path | None, suggestion: Suggestion, task: str) ->
 
     Real-valued parameters are written with six digits, or with twelve digits if there are
     constraints. A number gets the unit of the other cells in its column. If all runs belong to one
-    task, the rows get the name of this task. A new file uses the column separator of the file
-    ``like``. The old file is replaced only after the new file is complete.
+    task, the rows get the name of this task. The existing lines do not change, unless a column is
+    added. A new file is written like the file ``like``. The old file is replaced only after the new
+    file is complete.
     """
     if path.suffix.lower().startswith(".xls"):
         raise ValueError(f"Rows cannot be added to the Excel file {path}: save the runs as CSV.")
-    tables = suggestion.tables
-    outcomes = (outcome.name for outcome in tables.outcomes)
+    path, tables = path.resolve(), suggestion.tables  # a symbolic link stays a link
+    outcomes = [outcome.name for outcome in tables.outcomes]
     added = suggestion.rows.reindex(columns=[*tables.region.columns, *outcomes])
     digits = 12 if tables.region.constraints else 6
     for parameter in tables.space.parameters:
@@ -273,28 +277,34 @@ def _append(path: Path, like: Path | None, suggestion: Suggestion, task: str) ->
     content, encoding = "", "utf-8"
     if like is not None and not like.suffix.lower().startswith(".xls"):
         content, encoding = decoded(like)
-    sep = separator(content)
-    written = added.to_csv(index=False, sep=sep, decimal="," if sep == ";" else ".")
-    new = pd.read_csv(io.StringIO(written), sep=sep, dtype=str, keep_default_na=False)
-    old = new.iloc[:0]
-    if is_table:
-        # The text of existing cells does not change.
-        names, *rows = even_lines(path, content, sep).values()
-        # Columns without a name get different names, which are blank.
-        names = [name.strip() or " " * place for place, name in enumerate(names)]
-        old = pd.DataFrame(rows, columns=names, dtype=str)
-    for name in old.columns:
-        cells = old.loc[old[name] != "", name].drop_duplicates()
-        units = cells.str.replace(",", ".").str.extract(NUMBER)["unit"].dropna().unique()
-        if name == task and len(cells) == 1:
-            new[name] = cells.item()
-        elif name in tables.space.number_columns and len(units) == 1:
-            new[name] = new[name].where(new[name] == "", new[name] + f" {units[0]}")
+    sep, end = separator(content), "\r\n" if "\r\n" in content else "\n"
+    names, *rows = even_lines(path, content, sep).values() if content else [[]]
+    columns = {name.strip(): set(cells) - {""} for name, *cells in zip(names, *rows, strict=True)}
+    numbers = tables.space.number_columns
+    shown = [cell for name in (*numbers, *outcomes) for cell in columns.get(name, ())]
+    written = added.to_csv(index=False, sep=sep, decimal=decimal_mark(shown, sep == ";"))
+    new = list(csv.DictReader(io.StringIO(written), delimiter=sep))
+    if not is_table:
+        content, names, rows, columns = "", [], [], {}
+    for name, cells in columns.items():
+        found = (re.search(NUMBER, cell.replace(",", ".")) for cell in cells)
+        units = {match["unit"] for match in found if match} - {None}
+        for row in new:
+            if name == task and len(cells) == 1:
+                row[name] = min(cells)
+            elif name in numbers and len(units) == 1 and row.get(name):
+                row[name] += f" {min(units)}"
+    lines = io.StringIO()
+    writer = csv.writer(lines, delimiter=sep, lineterminator=end)
+    if more := [name for name in added.columns if name not in columns]:
+        content, names = "", [*names, *more]
+        writer.writerows([names, *([*row, *[""] * len(more)] for row in rows)])
+    writer.writerows([row.get(name.strip(), "") for name in names] for row in new)
+    content += end if content and not content.endswith("\n") else ""
     part = path.with_name(f"{path.name}.part")
-    table = pd.concat([old, new], ignore_index=True).fillna("")
-    table.to_csv(
-        part, index=False, sep=sep, encoding=encoding, header=[*map(str.strip, map(str, table))]
-    )
+    part.write_bytes((content + lines.getvalue()).encode(encoding))
+    if is_table:
+        shutil.copymode(path, part)
     part.replace(path)
 
 
