@@ -325,6 +325,7 @@ NO_PARAMETER = "A constraint uses the column 'cost' of the candidates, which is 
         (["suggest", "none.json", "old.csv"], "There is no file none.json."),
         (["suggest", "old.csv", "old.csv"], "old.csv is not a JSON file of a search space"),
         (["suggest", "list.json", "old.csv"], "The search space is a list"),
+        (["suggest", "twice.json", "old.csv"], "space has more than one entry 'low': use"),
         (["suggest", "space.json", "none.csv"], "There is no file none.csv."),
         (["suggest", "space.json", "empty.csv"], "empty.csv is empty"),
         (["suggest", "space.json", ".", *LOSS], "is a folder: name a file in it"),
@@ -338,7 +339,7 @@ NO_PARAMETER = "A constraint uses the column 'cost' of the candidates, which is 
             "botorch_transfer suggest: The table has no column 'logloss' (a similar column is "
             "'log_loss'): name an existing column by --outcome. The table's columns are ",
         ),
-        ([*COMMAND, "new.csv"], "There is no file new.csv: correct its name, or give --append to"),
+        ([*COMMAND, "new.csv"], "There is no file new.csv: correct its name, or create its folder"),
         ([*COMMAND, "old.csv"], "old.csv is both the old runs and the runs of this study"),
         ([*COMMAND, "runs.csv", "--runs", "runs.csv", *LOSS], "There are two tables of runs"),
         ([*COMMAND, "--append"], "--append adds rows to the file"),
@@ -368,7 +369,7 @@ NO_PARAMETER = "A constraint uses the column 'cost' of the candidates, which is 
         (["predict", *COMMAND[1:], *LOSS, "--rows", "old.csv", "-o", "old.csv"], "is also an"),
         ([*COMMAND, *LOSS, "--report", "p.csv"], "p.csv must end in .html: write p.html."),
         ([*COMMAND, *LOSS, "--report", "p.pdf"], "p.pdf must end in .html: write p.html."),
-        ([*COMMAND, "no/r.csv", *LOSS, "--append"], "no does not exist: create the folder."),
+        ([*COMMAND, "no/r.csv", *LOSS, "--append"], "There is no file no/r.csv: correct"),
         (["space", "old.csv", *LOSS, "-o", "s.html"], "s.html must end in .json: write s.json."),
     ],
 )
@@ -379,6 +380,7 @@ def test_errors_are_one_sentence(folder, capsys, arguments, message):
     Path("runs.csv").write_text("C,gamma,log_loss\n1.0,0.01,0.5\n")
     Path("empty.csv").write_text("")
     Path("list.json").write_text("[1]")
+    Path("twice.json").write_text('{"C": {"type": "float", "low": 0, "high": 1, "low": 0.1}}')
     assert main(arguments) == 2
     printed = capsys.readouterr()
     assert message in printed.err

@@ -58,10 +58,7 @@ ARGUMENTS: tuple[tuple[str, Any, str], ...] = (
 
 #: Types that an argument must not have, because their items have no order or their values would be
 #: ignored.
-REFUSED: dict[str, Any] = {
-    "outcome": set | frozenset | Mapping,
-    **dict.fromkeys(("models", "constraints"), set | frozenset),
-}
+REFUSED: dict[str, Any] = {"outcome": set | Mapping, "models": set, "constraints": set}
 
 
 def check_arguments(
@@ -172,7 +169,8 @@ class SearchSpace:
         object.__setattr__(self, "parameters", parts)
         if not self.parameters:
             raise ValueError("The search space has no parameters: give at least one parameter.")
-        _check_names(self.parameters)
+        _check_names("parameter", self.columns)
+        _check_names("feature", self.feature_names)
         for rank, parameter in enumerate(self.parameters):
             _check_condition(parameter, self.parameters[:rank])
 
@@ -615,23 +613,17 @@ def _check_size(parameter: Parameter, active: NDArray[np.bool_], max_rows: int) 
         )
 
 
-def _check_names(parameters: Sequence[Parameter]) -> None:
-    """Raises an error if parameters share a name or a column of the encoding."""
-    for kind, names in (
-        ("parameter", [parameter.name for parameter in parameters]),
-        ("feature", [name for parameter in parameters for name in parameter.feature_names]),
-    ):
-        if twice := [name for name in names if names.count(name) > 1]:
-            raise ValueError(
-                f"The search space has more than one {kind} {twice[0]!r}: use different names."
-            )
+def _check_names(kind: str, names: Sequence[str]) -> None:
+    """Raises an error if a name of a parameter, a feature or an entry occurs twice."""
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ValueError(
+            f"The search space has more than one {kind} {twice[0]!r}: use different names."
+        )
 
 
 def _mapping(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     """Converts an object of a JSON file to a dictionary; raises an error if a name is repeated."""
-    names = [name for name, _ in pairs]
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise ValueError(f"The JSON file has {twice[0]!r} twice: keep one entry.")
+    _check_names("entry", [name for name, _ in pairs])
     return dict(pairs)
 
 

@@ -214,7 +214,7 @@ def backtest(
     if space is None:
         raise TypeError("space is None: give a SearchSpace, such as guess_space(history).")
     models = [models] if isinstance(models, str) else models
-    usual: Sequence[Any] = [named_model(None), SORTED] if models is None else [*models]
+    usual: list[Any] = [named_model(None), SORTED] if models is None else [*models]
     if not usual:
         raise ValueError("models is []: name a model, or omit models=.")
     names = list(dict.fromkeys([*(getattr(m, "__name__", m) for m in usual), PLAIN]))

@@ -112,13 +112,12 @@ def _suggest(options: argparse.Namespace) -> None:
         raise ValueError(
             f"{options.runs} is both the old runs and the runs of this study: name another file."
         )
-    if options.runs is not None and not (options.append or options.runs.exists()):
+    may_start = options.append and options.runs.parent.is_dir()
+    if options.runs is not None and not (may_start or options.runs.exists()):
         raise ValueError(
-            f"There is no file {options.runs}: correct its name, or give --append to create it."
+            f"There is no file {options.runs}: correct its name, or create its folder for --append."
         )
     _check_output(options, options.report, ".html", options.candidates)
-    if options.append:
-        _check_folder(options.runs)
     tables, runs = _tables(options)
     suggestion = suggest_rows(tables, **_named(options, "n model seed same_in_batch"))
     print(suggestion.rows.to_string(index=False))
@@ -153,19 +152,14 @@ def _check_output(options: Any, path: Path | None, ending: str, *others: Path | 
     """
     if path is None:
         return
-    _check_folder(path)
+    if not path.absolute().parent.is_dir():
+        raise ValueError(f"The folder {path.absolute().parent} does not exist: create the folder.")
     inputs = [*options.history, options.runs, options.space, *others]
     if path.resolve() in [each.resolve() for each in inputs if each is not None]:
         raise ValueError(f"The output file {path} is also an input file: name another file.")
-    suffix = path.suffix.lower()
-    is_page = ending != ".html" or suffix in ("", ".htm", ending)
-    if not is_page or suffix in {".csv", ".html", ".json", ".xlsx"} - {ending}:
+    suffix, formats = path.suffix.lower(), {".csv", ".html", ".json", ".xlsx"} - {ending}
+    if suffix in formats or (ending == ".html" and suffix not in ("", ".htm", ending)):
         raise ValueError(f"{path} must end in {ending}: write {path.with_suffix(ending)}.")
-
-
-def _check_folder(path: Path) -> None:
-    if not path.absolute().parent.is_dir():
-        raise ValueError(f"The folder {path.absolute().parent} does not exist: create the folder.")
 
 
 def _predict(options: argparse.Namespace) -> None:
@@ -320,9 +314,7 @@ def _pairs(texts: Sequence[str], option: str, first: str | None = None) -> dict[
         if not equals and first is not None:
             name, value, equals = first, text, "="
         if not name or (option in ("--rename", "--fixed") and not value):
-            form = (
-                "old=new, such as T=temp" if option == "--rename" else "name=value, such as x=0.5"
-            )
+            form = "old=new, as T=temp" if option == "--rename" else "name=value, such as x=0.5"
             raise ValueError(f"{option} has {text!r}: write it as {form}.")
         if name in pairs:
             raise ValueError(f"{option} names {name!r} twice: name it once.")

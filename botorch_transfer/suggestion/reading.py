@@ -254,8 +254,7 @@ def read_outcomes(
         logger.warning(message, goals[0], names)
     if not names or len(goals) != len(names):
         raise ValueError(
-            f"There are {len(names)} outcomes and {len(goals)} goals: name at least one outcome, "
-            "and give a goal for each outcome."
+            f"There are {len(names)} outcomes and {len(goals)} goals: name all outcomes and goals."
         )
     if bad := [value for value in goals if value not in ("min", "max")]:
         raise ValueError(f"goal is {bad[0]!r}: use 'min' or 'max'.")
@@ -307,9 +306,7 @@ def _split_constraints(
     if constraints is None or isinstance(constraints, Mapping):
         return dict(constraints or {}), []
     limits, linear = {}, []
-    limit = (
-        r"""\s*(?!not\b|at_most\b|[-+.\d]+\s*[<>])[`"']?([^<>=+*`"']+?)[`"']?\s*([<>]=?[^<>=]+)"""
-    )
+    limit = r"""\s*(?!not\b|at_most\b|[-.\d]+ *[<>])[`"']?([^<>=+*`"']+?)[`"']?\s*([<>]=?[^<>=]+)"""
     for text in map(with_operators, constraints):
         parts = re.fullmatch(limit, text)
         if parts and parts[1] not in parameters and not names_some(text, parameters):
@@ -460,18 +457,15 @@ def read_study(
         others = [task, status, *columns] if cost is None else [task, status, *columns, cost]
         if known.columns.empty:
             raise InputDataError("The candidates and the history share no column: rename columns.")
-        spare = [] if history is None else history.columns.difference([*candidates, *others])
+        absent: Any = [] if history is None else history.columns.difference([*candidates, *others])
         for name in candidates.select_dtypes("number").columns.difference(known.columns):
-            if likely := likely_column(name, spare):
+            if likely := likely_column(name, absent):
                 message = "%r of the candidates is no parameter: if it is %r, use one name"
                 logger.warning(message, name, likely)
         space = guess_space(known, [name for name in others if name in known])
-        own = space.columns if runs is None or runs.empty else runs.columns
-        if lacked := [name for name in space.columns if name not in own]:
-            raise InputDataError(
-                f"The runs have no column {lacked[0]!r}, a parameter of the space that was guessed "
-                "from the candidates: add the column, or give space=."
-            )
+        own = space if runs is None or runs.empty else runs
+        if lacked := [name for name in space.columns if name not in own.columns]:
+            raise InputDataError(f"The runs lack {lacked[0]!r} of the guessed space: add it.")
     if space is None:
         raise TypeError("space is None: give a SearchSpace, or give candidates=.")
     linear = [constraint for text in between for constraint in read_constraint(text, space)]
@@ -485,6 +479,10 @@ def read_study(
         # The table that suggest returns has its own columns with these names.
         candidates = candidates.drop(columns=[*ADDED, *columns], errors="ignore")
     region = Region(space, fixed, linear, candidates, repeats, cost)
+    for each in space.parameters if fixed else ():
+        is_known = each.active_if and {each.name, *each.active_if} <= {*(fixed or ())}
+        if is_known and region.decode(region.sample(1, seed=0))[each.name].isna().all():
+            raise ValueError(f"Fixed values make {each.name!r} inactive: omit it from fixed=.")
     named = [("noise", each.noise) for each in outcomes]
     named += [("step", step), ("status", status), ("run", run)]
     named = [(argument, column) for argument, column in named if column is not None]
@@ -499,19 +497,15 @@ def read_study(
     curves = None if step is None else CurveColumns(step, key, status)
     options: dict[str, Any] = {"missing": missing, "curves": curves, "robust": robust}
     read = read_tables(region, outcomes, history, runs, task, status, prior=prior, **options)
-    own = None if runs is None or task in space.columns else runs.get(task)
-    if own is not None and len(names := own.dropna().unique()) > 1:
-        message = "The runs of this study have the tasks %r and %r: move old runs to the history"
-        logger.warning(message, *names[:2])
-    for i, each in enumerate(read.outcomes):
-        data = [t.Y[:, 0] for t in old_tasks(read.sources[each.name]).values()]
-        Y = torch.cat([*data, read.runs.Y[:, i]])
-        Y = Y[Y.isfinite()]
-        if each.limit is not None and len(Y) >= 5 and each.limit - Y.max() > Y.std():
-            message = (
-                "No run satisfies the limit %g of %r, and the best value is %g: check the unit"
-            )
-            logger.warning(message, each.bound, each.name, each.original(Y.max()))
+    if runs is not None and task in {*runs} - {*space.columns} and runs[task].nunique() > 1:
+        message = "This study's runs have the tasks %r and %r: move old runs to the history"
+        logger.warning(message, *runs[task].dropna().unique()[:2])
+    for i, target in enumerate(read.outcomes):
+        data = [old.Y for old in old_tasks(read.sources[target.name]).values()]
+        Y = torch.cat([*data, read.runs.known(i).Y])
+        if target.limit is not None and len(Y) >= 5 and target.limit - Y.max() > Y.std():
+            message = "No run satisfies the limit %g of %r (best value: %g): check the unit"
+            logger.warning(message, target.bound, target.name, target.original(Y.max()))
     return read._replace(given=present)
 
 

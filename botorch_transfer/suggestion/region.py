@@ -126,8 +126,8 @@ class Region:
     @cached_property
     def fixed_columns(self) -> dict[int, float]:
         """Encoded values of fixed parameters, by the index of the input in the encoding."""
-        found, fixed = dict[int, float](), self.fixed or {}
-        for name, value in fixed.items():
+        found: dict[int, float] = {}
+        for name, value in (self.fixed or {}).items():
             parameter = parameter_of(name, self.space, "fixed")
             if value is None and not parameter.may_be_empty:
                 raise ValueError(f"The fixed value of {name!r} is None: omit {name!r} from fixed=.")
@@ -143,22 +143,7 @@ class Region:
                 problem = re.sub(about_rows, "", str(error))
                 raise InputDataError(f"In the fixed values: {problem}") from error
             found |= dict(zip(self.space.feature_indices[name], unit.tolist(), strict=True))
-        for name in fixed:
-            for parent, values in (parameter_of(name, self.space).active_if or {}).items():
-                unit = np.array([[found.get(i, 0.0) for i in self.space.feature_indices[parent]]])
-                value = parameter_of(parent, self.space).decode(unit)[parent].item()
-                if parent in fixed and value not in values:
-                    raise ValueError(
-                        f"fixed has {name!r}, which is inactive if {parent!r} is {value!r}: omit "
-                        f"{name!r} from fixed=."
-                    )
         return found
-
-    def _is_active(self, name: str, X: Tensor) -> Tensor:
-        """Returns a mask of the encoded configurations in which a parameter is active."""
-        neutral = torch.from_numpy(parameter_of(name, self.space).neutral)
-        is_none = torch.tensor(self.space.decode(X)[name].isna().to_numpy())
-        return ~is_none | (X[:, self.space.feature_indices[name]] != neutral).any(dim=-1)
 
     @cached_property
     def repair(self) -> Repair | None:
@@ -255,11 +240,11 @@ class Region:
             held = _num_held(self.constraints, self._rounded(X))
             allowed = torch.from_numpy(held == len(self.constraints))
         for name in self.fixed or {}:
-            columns = self.space.feature_indices[name]
-            value = X.new_tensor([self.fixed_columns[column] for column in columns])
-            allowed &= (X[:, columns] - value).abs().amax(dim=-1).lt(1e-9) | ~self._is_active(
-                name, X
-            )
+            columns, parameter = self.space.feature_indices[name], parameter_of(name, self.space)
+            wanted = X.new_tensor([self.fixed_columns[column] for column in columns])
+            is_empty = torch.tensor(self.space.decode(X)[name].isna().to_numpy())
+            is_idle = (X[:, columns] == torch.tensor(parameter.neutral)).all(dim=-1) & is_empty
+            allowed &= is_idle | ((X[:, columns] - wanted).abs() < 1e-9).all(dim=-1)
         return allowed
 
     def _rounded(self, X: Tensor) -> DataFrame:
@@ -410,9 +395,7 @@ class Region:
         # active in all rows, or in no row.
         names = [name for each in shared for name in (each, *conditions[each])]
         values = {name: row[name] for name in names if not isna(row[name])}
-        fixed = self.fixed or {}
-        fixed = {name: fixed[name] for name in fixed if self._is_active(name, x.unsqueeze(0))}
-        return replace(self, fixed=fixed | values)
+        return replace(self, fixed={**(self.fixed or {}), **values})
 
     def costs(self) -> Tensor:
         """Reads the costs of the candidates from the column ``cost``.
