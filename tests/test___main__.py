@@ -321,7 +321,7 @@ NO_PARAMETER = "A constraint uses the column 'cost' of the candidates, which is 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["suggest", *LOSS], "There is no search space: give a JSON file as the first argument"),
+        (["suggest", *LOSS], "There is no search space: give a JSON file first, or"),
         (["suggest", "none.json", "old.csv"], "There is no file none.json."),
         (["suggest", "old.csv", "old.csv"], "old.csv is not a JSON file of a search space"),
         (["suggest", "list.json", "old.csv"], "The search space is a list"),
@@ -330,17 +330,14 @@ NO_PARAMETER = "A constraint uses the column 'cost' of the candidates, which is 
         (["suggest", "space.json", "empty.csv"], "empty.csv is empty"),
         (["suggest", "space.json", ".", *LOSS], "is a folder: name a file in it"),
         (["suggest", "space.json", "--history", "old.csv", "old.csv", *LOSS], "is named twice"),
-        (
-            ["suggest", "space.json", "--history", "old.csv", "other.csv", *LOSS],
-            "has the column 'C', and another",
-        ),
+        ([*COMMAND[:2], "--history", "old.csv", "other.csv"], "has the column 'C', and another"),
         (
             [*COMMAND, "--outcome", "logloss"],
             "botorch_transfer suggest: The table has no column 'logloss' (a similar column is "
             "'log_loss'): name an existing column by --outcome. The table's columns are ",
         ),
         ([*COMMAND, "new.csv"], "There is no file new.csv: correct its name, or create its folder"),
-        ([*COMMAND, "old.csv"], "old.csv is both the old runs and the runs of this study"),
+        ([*COMMAND, "old.csv"], "old.csv is both the old runs and this study's runs"),
         ([*COMMAND, "runs.csv", "--runs", "runs.csv", *LOSS], "There are two tables of runs"),
         ([*COMMAND, "--append"], "--append adds rows to the file"),
         ([*COMMAND, *LOSS, "--run", "name"], "--run is for learning curves"),

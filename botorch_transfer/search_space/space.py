@@ -616,9 +616,7 @@ def _check_size(parameter: Parameter, active: NDArray[np.bool_], max_rows: int) 
 def _check_names(kind: str, names: Sequence[str]) -> None:
     """Raises an error if a name of a parameter, a feature or an entry occurs twice."""
     if twice := [name for name in names if names.count(name) > 1]:
-        raise ValueError(
-            f"The search space has more than one {kind} {twice[0]!r}: use different names."
-        )
+        raise ValueError(f"The space has more than one {kind} {twice[0]!r}: use different names.")
 
 
 def _mapping(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
@@ -706,8 +704,6 @@ def _read_condition(
         return condition
     parent, equals, text = (part.strip() for part in str(condition).partition("=="))
     if not equals:
-        raise ValueError(
-            f"Parameter {name!r} has the active_if {condition!r}: write 'parent==value'."
-        )
+        raise ValueError(f"Parameter {name!r} has active_if {condition!r}: write 'parent==value'.")
     values = getattr(earlier.get(parent), "values", ())
     return {parent: tuple(value for value in values if str(value) == text) or (text,)}

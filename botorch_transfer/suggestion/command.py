@@ -110,7 +110,7 @@ def _suggest(options: argparse.Namespace) -> None:
         raise ValueError("--append adds rows to the file of this study's runs: give this file.")
     if options.runs is not None and options.runs in (options.history or []):
         raise ValueError(
-            f"{options.runs} is both the old runs and the runs of this study: name another file."
+            f"{options.runs} is both the old runs and this study's runs: name another."
         )
     may_start = options.append and options.runs.parent.is_dir()
     if options.runs is not None and not (may_start or options.runs.exists()):
@@ -191,9 +191,7 @@ def _tables(options: argparse.Namespace) -> tuple[EncodedTables, DataFrame | Non
         The encoded tables. Also the table of this study's runs, or ``None`` without such a file.
     """
     if options.space is None and options.candidates is None:
-        raise ValueError(
-            "There is no search space: give a JSON file as the first argument, or --candidates."
-        )
+        raise ValueError("There is no search space: give a JSON file first, or --candidates.")
     space = None if options.space is None else SearchSpace.from_json(options.space)
     files = _named(options, "runs candidates")
     if options.append and not (options.runs.exists() and options.runs.stat().st_size):

@@ -282,9 +282,7 @@ class _Reader:
                 return
         weights, bound = self.weights(left, right)
         if not weights:
-            raise ValueError(
-                f"The constraint {self.text!r} names no parameter: omit the constraint."
-            )
+            raise ValueError(f"The constraint {self.text!r} names no parameter: omit it.")
         if len(weights) == 1:
             ((name, weight),) = weights.items()
             self.ends.setdefault(name, []).append(bound / weight)

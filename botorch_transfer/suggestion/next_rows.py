@@ -414,9 +414,7 @@ def predict_rows(
         X = tables.space.encode(with_numbers(rows, names))
     with _fitted(tables, model, seed) as (_, tables, models):
         if not models:
-            raise ValueError(
-                "No model has been fitted: give a history or runs, and a model= that predicts."
-            )
+            raise ValueError("No model is fitted: give a history or runs, and another model=.")
         return rows.assign(**_predictions(tables.outcomes, models, X, QUANTILES))
 
 
@@ -490,9 +488,7 @@ def _fitted(
         tables = tables._replace(sources=dict.fromkeys(tables.sources))
     elif model is not None and not tables.has_sources:
         name = getattr(model, "__name__", model)
-        raise ValueError(
-            f"{name} learns from old runs, but there are none: give a history, or omit model=."
-        )
+        raise ValueError(f"{name} learns from old runs, but has none: give some, or omit model=.")
     with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
         for kind in (BotorchWarning, NumericalWarning):
             warnings.simplefilter("ignore", kind)

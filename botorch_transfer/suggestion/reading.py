@@ -460,8 +460,7 @@ def read_study(
         absent: Any = [] if history is None else history.columns.difference([*candidates, *others])
         for name in candidates.select_dtypes("number").columns.difference(known.columns):
             if likely := likely_column(name, absent):
-                message = "%r of the candidates is no parameter: if it is %r, use one name"
-                logger.warning(message, name, likely)
+                logger.warning("%r is no parameter: if it is %r, use one name", name, likely)
         space = guess_space(known, [name for name in others if name in known])
         own = space if runs is None or runs.empty else runs
         if lacked := [name for name in space.columns if name not in own.columns]:
@@ -638,7 +637,5 @@ def _read_prior(name: str, prior: Any, num_outcomes: int) -> Any:
     parts = found.values() if isinstance(found, Mapping) else [found]
     is_own = found is not prior or num_outcomes == 1
     if not is_own or not all(isinstance(part, TransferPrior) for part in parts):
-        raise TypeError(
-            f"There is no prior of the outcome {name!r}: give a dictionary from outcomes to priors."
-        )
+        raise TypeError(f"There is no prior of the outcome {name!r}: give a dictionary of priors.")
     return found

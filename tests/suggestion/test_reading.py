@@ -66,6 +66,13 @@ RUNS = SPACE.sample(2, seed=0).assign(loss=[0.2, 0.3])
         ({"n": 10**6}, ValueError, "n is 1000000: give a whole number from 1 to 1000"),
         ({"task": "depth"}, ValueError, "'depth' is both a parameter and the column of task="),
         ({"goal": {"loss": "min"}}, TypeError, "goal is {'loss': 'min'}: use 'max' or 'min'"),
+        ({"model": "GP"}, ValueError, "There is no model 'GP': choose one of"),
+        ({"space": None}, TypeError, "or give candidates="),
+        (
+            {"history": None, "model": "sorted"},
+            ValueError,
+            "sorted learns from old runs, but has none: give some",
+        ),
         ({"model": 3}, TypeError, "model is of the type int: give a model class"),
         ({"goal": "less"}, ValueError, "goal is 'less'"),
         ({"goal": ["min", "max"]}, ValueError, "1 outcomes and 2 goals"),
@@ -406,7 +413,7 @@ def test_tables_that_fit_badly_give_a_warning(caplog):
     assert {*caplog.messages} >= {
         "No run satisfies the limit 1 of 'u' (best value: 10): check the unit",
         "This study's runs have the tasks 'p' and 'q': move old runs to the history",
-        "'Lr' of the candidates is no parameter: if it is 'lr', use one name",
+        "'Lr' is no parameter: if it is 'lr', use one name",
     }
 
 

@@ -70,25 +70,18 @@ def test_runs_are_not_offered_again_unless_repeats_are_welcome():
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("stock", "message"),
     [
-        ({"temperature": 120.0}, "In the candidates: Parameter 'temperature' is 120"),
-        ({"base": None}, "In the candidates: Parameter 'base' has no value in row 100"),
-        ({"base": "LiOH"}, "In the candidates: Parameter 'base' is 'LiOH'"),
+        (STOCK.assign(temperature=120.0), "In the candidates: Parameter 'temperature' is 120"),
+        (STOCK.assign(base=None), "In the candidates: Parameter 'base' has no value in row 100"),
+        (STOCK.assign(base="LiOH"), "In the candidates: Parameter 'base' is 'LiOH'"),
+        (STOCK.drop(columns="load"), "no column 'load'"),
+        (STOCK.iloc[:0], "candidates has no rows"),
     ],
 )
-def test_bad_candidates_are_one_sentence(change, message):
+def test_bad_candidates_are_one_sentence(stock, message):
     with pytest.raises(InputDataError, match=message):
-        suggest(SPACE, HISTORY, candidates=STOCK.assign(**change))
-
-
-def test_candidates_that_say_nothing_are_one_sentence():
-    with pytest.raises(InputDataError, match="no column 'load'"):
-        suggest(SPACE, HISTORY, candidates=STOCK.drop(columns="load"))
-    with pytest.raises(InputDataError, match="candidates has no rows"):
-        suggest(SPACE, HISTORY, candidates=STOCK.iloc[:0])
-    with pytest.raises(TypeError, match="or give candidates="):
-        suggest(None, HISTORY)
+        suggest(SPACE, HISTORY, candidates=stock)
 
 
 def test_of_equal_candidates_the_first_counts(caplog):
@@ -203,10 +196,6 @@ def test_models_have_names():
     by_name = suggest(SPACE, HISTORY, runs, model="SingleTaskGP")
     pd.testing.assert_frame_equal(by_name, suggest(SPACE, HISTORY, runs, model=SingleTaskGP))
     pd.testing.assert_frame_equal(by_name, suggest(SPACE, None, runs))
-    with pytest.raises(ValueError, match="There is no model 'GP': choose one of"):
-        suggest(SPACE, HISTORY, model="GP")
-    with pytest.raises(TypeError, match="give a model class or its name"):
-        suggest(SPACE, HISTORY, model=3)
     with pytest.raises(ValueError, match="ScaMLGP learns from old runs"):
         suggest(SPACE, None, runs, model="ScaMLGP")
 
@@ -223,8 +212,6 @@ def test_sorted_takes_the_best_mean_rank():
     near = suggest(space, history, rows[["x"]].iloc[:1], model="sorted")
     assert abs(near["x"].item() - rows["x"].iloc[0]) < 0.2
     assert near["x"].item() != rows["x"].iloc[0]
-    with pytest.raises(ValueError, match="give a history"):
-        suggest(space, None, model="sorted")
 
 
 # ------------------------------------------------------------------------------------- predictions
@@ -247,7 +234,7 @@ def test_predictions_of_given_rows():
         predict(SPACE, HISTORY, None, rows.drop(columns="load"))
     with pytest.raises(InputDataError, match="In the rows to predict: The table is a dict"):
         predict(SPACE, HISTORY, None, rows.to_dict())
-    with pytest.raises(ValueError, match="No model has been fitted: give a history"):
+    with pytest.raises(ValueError, match="No model is fitted: give a history"):
         predict(SPACE, None, None, rows)
 
 
@@ -275,8 +262,6 @@ def test_an_outcome_has_a_range(log):
     np.testing.assert_allclose(table["predicted_5"], free["predicted_5"].clip(low, high))
     row = suggest(SPACE, HISTORY, outcome_range=(low, high), **options)
     assert low <= row["predicted_mean"].item() <= high
-    with pytest.raises(ValueError, match="give the least and the largest value"):
-        suggest(SPACE, HISTORY, outcome_range=(1, 0))
 
 
 # ------------------------------------------------------------------------------- batches and costs
