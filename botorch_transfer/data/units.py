@@ -14,8 +14,8 @@ Outcomes are searched for fractions among percentages, and for wrong signs.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,14 +29,22 @@ from botorch_transfer.search_space.guess import words_of
 Array = NDArray[np.float64]
 Range = tuple[float, float]
 
-#: Usual conversions of units: a factor and an offset by description.
+#: Patterns of names of parameters that may be temperatures, and times or speeds.
+TEMPERATURE = r"(?i)°|[(\[][CKF][)\]]|\b(t|temp(s|[eé]r\w*)?|kelvin|celsius|fahrenheit|oven|bath)\b"
+TIME = r"(?i)[(\[/](s|min|h)\b|\b(t|\w*(time|zeit|dauer)|dur[aé]\w*|sec(ond)?s?|min(s|utes?)|hrs?"
+TIME += r"|hours?|residence|age|age?ing|bake|proof|speed|velocity|stir\w*|rpm|flow|hz|frequency)\b"
+
+#: Factors of usual conversions, and patterns of names of the parameters to which they apply.
+FACTORS = {60: TIME, 100: "", 1_000: ""}
+
+#: Usual conversions of units by description: a factor, an offset, and a pattern of names.
 CONVERSIONS = {
-    **{f"divided by {k:,}": (1 / k, 0.0) for k in (60, 100, 1_000)},
-    **{f"multiplied by {k:,}": (float(k), 0.0) for k in (60, 100, 1_000)},
-    "reduced by 273.15 (kelvin to °C)": (1.0, -273.15),
-    "increased by 273.15 (°C to kelvin)": (1.0, 273.15),
-    "reduced by 32 and divided by 1.8 (°F to °C)": (1 / 1.8, -32 / 1.8),
-    "multiplied by 1.8 and increased by 32 (°C to °F)": (1.8, 32.0),
+    **{f"divided by {k:,}": (1 / k, 0.0, names) for k, names in FACTORS.items()},
+    **{f"multiplied by {k:,}": (float(k), 0.0, names) for k, names in FACTORS.items()},
+    "reduced by 273.15 (kelvin to °C)": (1.0, -273.15, TEMPERATURE),
+    "increased by 273.15 (°C to kelvin)": (1.0, 273.15, TEMPERATURE),
+    "reduced by 32 and divided by 1.8 (°F to °C)": (1 / 1.8, -32 / 1.8, TEMPERATURE),
+    "multiplied by 1.8 and increased by 32 (°C to °F)": (1.8, 32.0, TEMPERATURE),
 }
 
 #: Outcomes may lie outside of their range by this share of the width of the range.
@@ -237,9 +245,13 @@ def _of_column(tasks: Mapping[str, Array], parameter: Parameter) -> Iterator[tup
     unit = np.array([0.0, 1.0, *QUANTILES])[:, None]
     marks = parameter.decode(unit)[parameter.name].to_numpy(dtype=np.float64)
     (lower, upper), reference = marks[:2], marks[2:]
-    # On a logarithmic scale, an offset can make any values fit, so offsets are not tried. Only
-    # temperatures need offsets, and their scale is linear.
-    likely = partial(_likely_conversions, without_offsets=bool(parameter.log))
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])|[_\d]", " ", parameter.name)
+    # On a logarithmic scale, an offset can make any values fit, so offsets are not tried.
+    usual = {
+        text: (factor, offset)
+        for text, (factor, offset, names) in CONVERSIONS.items()
+        if re.search(names, words) and not (offset and parameter.log)
+    }
     rounding = 1e-6 * max(abs(lower), abs(upper))
     strange, compared = dict[str, Array](), dict[str, Array]()
     for name, values in tasks.items():
@@ -252,14 +264,15 @@ def _of_column(tasks: Mapping[str, Array], parameter: Parameter) -> Iterator[tup
     if len(compared) >= MIN_COMPARABLE:
         ends = np.array(list(compared.values()))
         reference = np.median(ends, axis=0)
-        for name, found in zip(compared, likely(ends, reference, DIFFERENT, ALIKE), strict=True):
+        fits = _likely_conversions(usual, ends, reference, DIFFERENT, ALIKE)
+        for name, found in zip(compared, fits, strict=True):
             if found is not None:
                 yield name, f"differs from most tasks, but fits if {found}"
     together = np.concatenate([*strange.values(), []])
     if len(together) >= (2 if STUDY in strange else MIN_VALUES):
         # All tasks with values outside of the range are pooled, because the pooled values cover the
         # range best. These values are certainly wrong, so a conversion may fit less well.
-        found = likely(_quantiles(together)[None], reference, 0.0, 0.6)[0]
+        found = _likely_conversions(usual, _quantiles(together)[None], reference, 0.0, 0.6)[0]
         for name in strange if found else ():
             yield name, f"lies outside of the parameter's range, but fits if {found}"
 
@@ -271,25 +284,24 @@ def _quantiles(values: Array) -> Array:
 
 
 def _likely_conversions(
-    ends: Array, reference: Array, different: float, alike: float, without_offsets: bool
+    conversions: Mapping[str, Range], ends: Array, reference: Array, different: float, alike: float
 ) -> list[str | None]:
     """Finds, for each task, the unit conversion that brings its quantiles nearest to a reference.
 
     Args:
+        conversions: The factors and the offsets to try, by description.
         ends: The ``m x 2`` quantiles of the values of ``m`` tasks.
         reference: The two reference quantiles.
         different: See ``DIFFERENT``.
         alike: See ``ALIKE``.
-        without_offsets: Whether to leave out conversions with an offset.
 
     Returns:
-        For each task, a key of ``CONVERSIONS``. ``None`` if the task's quantiles are close to the
+        For each task, a key of ``conversions``. ``None`` if the task's quantiles are close to the
         reference quantiles, or if no conversion fits. Quantiles are compared on a logarithmic scale
         for a conversion without an offset.
     """
-    names = [name for name, (_, offset) in CONVERSIONS.items() if not (offset and without_offsets)]
-    shares = []
-    for factor, offset in map(CONVERSIONS.__getitem__, names):
+    names, shares = [*conversions], []
+    for factor, offset in conversions.values():
         numbers = np.stack([ends, factor * ends + offset, np.broadcast_to(reference, ends.shape)])
         with np.errstate(invalid="ignore", divide="ignore"):  # zeros have no logarithm
             numbers = np.log(numbers) if offset == 0 else numbers

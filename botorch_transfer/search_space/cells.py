@@ -145,6 +145,7 @@ def decoded(path: str | PathLike[str]) -> tuple[str, str]:
         The text, and the name of the encoding.
 
     Raises:
+        OSError: If the file is missing, is a folder, or cannot be read.
         ValueError: If the file is not a text file.
 
     Example:
@@ -154,7 +155,10 @@ def decoded(path: str | PathLike[str]) -> tuple[str, str]:
     """
     if not isinstance(path, str | PathLike):
         raise TypeError(f"The file name is a {type(path).__name__}: give a text or a Path.")
-    raw = Path(path).read_bytes()
+    try:
+        raw = Path(path).read_bytes()
+    except OSError as error:
+        raise type(error)(about_file(path, error)) from error
     marks = {BOM_UTF8: "utf-8-sig", BOM_UTF16_LE: "utf-16", BOM_UTF16_BE: "utf-16"}
     encoding = next((name for mark, name in marks.items() if raw.startswith(mark)), "utf-8")
     if encoding != "utf-16" and b"\0" in raw:
@@ -163,6 +167,27 @@ def decoded(path: str | PathLike[str]) -> tuple[str, str]:
         return raw.decode(encoding), encoding
     except UnicodeDecodeError:
         return raw.decode("cp1252", errors="replace"), "cp1252"
+
+
+def about_file(path: str | PathLike[str], error: OSError) -> str:
+    """Describes an error of reading or writing a file in one sentence.
+
+    Args:
+        path: The file.
+        error: The error.
+
+    Returns:
+        The sentence.
+
+    Example:
+        >>> about_file("runs", IsADirectoryError())
+        'runs is a folder: name a file in it.'
+    """
+    if isinstance(error, FileNotFoundError):
+        return f"There is no file {path}."
+    if isinstance(error, IsADirectoryError):
+        return f"{path} is a folder: name a file in it."
+    return f"{path} cannot be opened ({error.strerror}): check the file and its permissions."
 
 
 def separator(text: str) -> str:
@@ -203,6 +228,7 @@ def read_table(path: str | PathLike[str], choices: Container[str] = ()) -> DataF
         The table.
 
     Raises:
+        OSError: If the file is missing, is a folder, or cannot be read.
         ValueError: If the file is empty or not a table, if most columns have no name, or if the
             number of cells in a row differs from the number of column names.
 
@@ -292,9 +318,8 @@ def _read_sheet(path: str | PathLike[str], **options: Any) -> DataFrame:
         with pd.ExcelFile(path) as book:
             frame, (first, *others) = pd.read_excel(book, **options), book.sheet_names
     except ImportError as error:
-        raise ValueError(
-            f"{path} is an Excel file, which needs openpyxl: install botorch_transfer[excel]."
-        ) from error
+        problem = f"{path} is an Excel file, which needs openpyxl: install botorch_transfer[excel]."
+        raise ValueError(problem) from error
     except (BadZipFile, KeyError, ValueError) as error:
         raise ValueError(f"{path} is not an Excel file: save it as .xlsx or as text.") from error
     frame.index += 2
@@ -484,7 +509,7 @@ def decimal_points(
             log_cell(grouped, frame[name], reason, logging.INFO if shown[name] else logging.WARNING)
         if marks == {","} or any(map(re.compile(r"\d,\d{3}[.,]\d").search, cells.dropna())):
             groups = re.compile(GROUPS.format(r"\." if marks == {","} else ","))
-            cells = cells.str.replace(groups, _without_separators, regex=True)
+            cells = cells.str.replace(groups, lambda m: re.sub("[.,]", "", m[0]), regex=True)
         if comma and not marks:
             grouped = cells.str.contains(GROUPS.format(","), na=False)
             reason = "whose comma is a decimal mark: write numbers without separators of thousands"
@@ -493,10 +518,6 @@ def decimal_points(
             cells = cells.str.replace(r"(\d),(?=\d+(?![\d.,]))", r"\1.", regex=True)
         pointed[name] = frame[name].astype(object).mask(cells.notna(), cells)
     return pointed
-
-
-def _without_separators(found: re.Match[str]) -> str:
-    return re.sub("[.,]", "", found[0])
 
 
 def _number_or_none(cell: Any) -> str | None:

@@ -49,6 +49,9 @@ logger = logging.getLogger(__name__)
 #: Minimum ratio of the largest to the smallest number of a column that gets a logarithmic scale.
 LOG_RATIO = 10
 
+#: Least width, in decades, of positive numbers for a warning that 0 prevents a logarithmic scale.
+MANY_DECADES = 3
+
 #: Maximum number of levels of an ordinal parameter, and least mean number of runs per level.
 MAX_LEVELS, RUNS_A_LEVEL = 10, 5
 
@@ -59,14 +62,15 @@ MAX_CHOICES = 100
 #: least this value. With many choices, half of the average share of a choice is enough.
 MANY_EMPTY = 0.05
 
-#: Pattern of names of columns that hold the place, time or number of a run.
+#: Pattern of names of columns that hold the place, time, number or seed of a run.
 NOTES = re.compile(
     r"(?i)[\W_\d]*((row|plate|well|date|time ?stamp|started|finished|id|uuid|barcode|index|unnamed|"
-    r"no|nr|number|run|experiment|entry|at)[\W_\d]*)+"
+    r"no|nr|number|run|experiment|entry|at|(random[ _]?)?seed|random[ _]?state|fold|split"
+    r"|replicate)[\W_\d]*)+"
 )
 
 #: Pattern of names of columns that hold the step of a learning curve.
-STEPS = re.compile(r"(?i)epoch|step|iteration|iter")
+STEPS = re.compile(r"(?i)ep(och)?|step|iter(ation)?")
 
 LARGE_IS_GOOD = r"acc|accuracy|score|auc|f1|r2|yield|conversion|selectivity|ee|er|de|purity"
 #: Words in names of outcomes to minimize; ``LARGE_IS_GOOD`` has words for outcomes to maximize.
@@ -83,11 +87,12 @@ MEASURES = re.compile(
 #: Words in the names of outcomes in per cent.
 PER_CENT = {"%", "percent", "pct", "yield", "conversion", "selectivity", "purity", "ee", "accuracy"}
 
-#: Patterns of cells with dates or durations, and reasons to leave out a column of such cells. The
-#: last pattern matches seconds or milliseconds since 1970, and dates such as 20240502.
+#: Patterns of cells with dates, durations or dictionaries, and reasons to leave out columns of such
+#: cells. The last pattern matches seconds or milliseconds since 1970, and dates such as 20240502.
 HOLD_NO_NUMBERS = {
     DATE: "holds dates",
     DURATION: "holds durations: convert the durations to numbers, such as minutes",
+    r"\{[^{}]*:[\s\S]*\}": "holds dictionaries: expand them into columns by pandas.json_normalize",
     r"1\d{9}(?:\d{3})?|(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:[0-2]\d|3[01])": (
         "holds dates as numbers: divide the numbers if the column is a parameter"
     ),
@@ -118,7 +123,7 @@ def guess_space(
 
     - columns with a single value, or with a single value in each task;
     - columns of text with hardly any repeated values, such as comments;
-    - columns with the number, the place or the date of a run, and columns with durations;
+    - columns with the number, the place, the date or the seed of a run, and columns with durations;
     - columns with the name of a measure, such as ``accuracy``;
     - columns that change within a run;
     - columns of text that only rename the values of another column, such as the CAS numbers of
@@ -171,8 +176,7 @@ def guess_space(
     tasks = None if task is None else frame[task]
     if task is None and "task" in columns:
         logger.warning("'task' counts as a parameter: if the column names tasks, give task='task'")
-    reasons = {name: _describes_runs(frame[name], tasks) for name in columns}
-    unused = {name: reason for name, reason in reasons.items() if reason is not None}
+    unused = {n: reason for n in columns if (reason := _describes_runs(frame[n], tasks))}
     if step is not None or run is not None:
         varies = frame.groupby(_runs(frame, task, step, run))[columns].nunique(dropna=False) > 1
         unused |= {name: "changes within a run" for name in columns if varies[name].any()}
@@ -326,6 +330,10 @@ def _guess(column: Series, num_rows: int, active_if: ActiveIf | None = None) -> 
         if (is_number | is_unclear).all() and (is_number.any() or is_dropped):
             problem = "which is an unclear number: write a decimal point, or write a list as 64-32"
             refuse_where(is_unclear.to_numpy(np.bool_), column, problem)
+        words = column[~is_number].astype(str)
+        if is_dropped and 0 < 2 * words.nunique() <= len(words) <= len(column) / 2:
+            texts = " and ".join(map(repr, words.unique()[:2]))
+            return f"holds numbers and the text {texts}: split the column into two"
         if is_dropped:
             return "hardly repeats"
         return CategoricalParameter(name, choices, active_if)
@@ -334,16 +342,18 @@ def _guess(column: Series, num_rows: int, active_if: ActiveIf | None = None) -> 
     if len(numbers) < 2:
         return "never changes"
     log = _is_logarithmic(finite.to_numpy(dtype=np.float64))
+    decades = np.log10(numbers[-1] / numbers[1]) if numbers[0] == 0 else 0.0
+    if decades >= MANY_DECADES and _is_logarithmic(finite[finite > 0].to_numpy(np.float64)):
+        message = "%r has 0 among values over %.1f decades, so its scale is linear: write a small "
+        logger.warning(f"{message}number in place of 0 for a logarithmic scale", name, decades)
     whole = bool((numbers == np.rint(numbers)).all())
     if np.abs(numbers).max() > MAX_NUMBER:
         return "has numbers above 2**53: divide the numbers"
     is_run = whole and bool((np.diff(numbers) == 1).all())
     if len(numbers) <= min(MAX_LEVELS, len(column) / RUNS_A_LEVEL) and not is_run:
         levels = [int(number) if whole else float(number) for number in numbers]
-        is_geometric = (
-            len(numbers) > 2 and numbers[0] > 0 and np.ptp(np.diff(np.log(numbers))) < 1e-6
-        )
-        return OrdinalParameter(name, levels, log or bool(is_geometric), active_if)
+        geometric = len(numbers) > 2 and numbers[0] > 0 and np.ptp(np.diff(np.log(numbers))) < 1e-6
+        return OrdinalParameter(name, levels, log or bool(geometric), active_if)
     if is_run and len(numbers) == len(column) > MAX_LEVELS:
         return "counts the rows"
     if whole:

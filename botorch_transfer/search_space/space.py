@@ -603,9 +603,8 @@ def _fixed(unit: Array) -> list[dict[int, float]]:
 
 def _check_size(parameter: Parameter, active: NDArray[np.bool_], max_rows: int) -> None:
     if parameter.size is None:
-        raise ValueError(
-            f"Parameter {parameter.name!r} is continuous, so the space has no grid: use sample()."
-        )
+        problem = f"Parameter {parameter.name!r} is continuous, so the space has no grid"
+        raise ValueError(f"{problem}: use sample().")
     if active.sum() * parameter.size + (~active).sum() > max_rows:
         raise ValueError(
             f"The search space has more than {max_rows:,} combinations, counted up to parameter "

@@ -25,6 +25,7 @@ from botorch_transfer.search_space import SearchSpace, guess_space, read_table
 from botorch_transfer.search_space.cells import (
     NUMBER,
     SHEETS,
+    about_file,
     decimal_mark,
     decoded,
     even_lines,
@@ -80,10 +81,8 @@ class _Lines(logging.Formatter):
 
 def _sentence(error: Exception) -> str:
     """Converts an exception to a text that names command-line options, not Python arguments."""
-    if isinstance(error, FileNotFoundError):
-        return f"There is no file {error.filename}."
-    if isinstance(error, IsADirectoryError):
-        return f"{error.filename} is a folder: name a file in it."
+    if isinstance(error, OSError) and error.filename is not None:
+        return about_file(error.filename, error)
     return _in_options(" ".join(str(error).split()) or type(error).__name__)
 
 

@@ -180,7 +180,21 @@ def test_minutes_in_a_wide_range_of_seconds(caplog):
     space = SearchSpace([FloatParameter("time", 1, 100)])
     for minutes in ([0.15, 0.4, 1.4], [0.8, 0.9, 0.95], [5.0, 7.0, 0.1]):
         read_study(space, None, pd.DataFrame({"time": minutes, "loss": 1.0}))
-    told = (
-        "'time' of this study lies outside of the parameter's range, but fits if multiplied by 60"
-    )
-    assert caplog.messages == [f"Maybe another unit: {told}"]
+    told = "of this study lies outside of the parameter's range, but fits if multiplied by 60"
+    assert caplog.messages == [f"Maybe another unit: 'time' {told}"]
+
+
+@pytest.mark.parametrize(
+    ("values", "range_", "remedy", "others", "names"),
+    [
+        ([16, 32, 64, 48], (1, 4), "°F to °C", ["layers"], ["Ofen T1"]),
+        ([99, 200, 150, 120], (35, 95), "°F to °C", ["template_size"], ["jacketTemp", "a [°C]"]),
+        ([5, 6, 7, 8, 9], (32, 512, True), "by 60", ["min_samples"], ["Gärzeit", "n (1/min)"]),
+    ],
+)
+def test_conversions_suit_the_name(values, range_, remedy, others, names):
+    runs = pd.DataFrame(dict.fromkeys((*others, *names), values)).assign(task="a")
+    space = SearchSpace([IntegerParameter(name, *range_) for name in (*others, *names)])
+    found = wrong_units(runs, space, "task")
+    assert [text.split("'")[1] for text in found] == names
+    assert all(remedy in text for text in found)

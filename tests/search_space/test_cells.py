@@ -197,6 +197,9 @@ def test_excel_files(tmp_path, monkeypatch):
         (None, TypeError, "The file name is a NoneType: give a text"),
         (pd.DataFrame(), TypeError, "The file name is a DataFrame: give a text"),
         ("bytes.csv", ValueError, "bytes.csv is not a text file"),
+        (".", IsADirectoryError, r"^\. is a folder: name a file in it\.$"),
+        ("none.csv", FileNotFoundError, r"^There is no file none\.csv\.$"),
+        ("a" * 999, OSError, r"^a+ cannot be opened \(.+\): check the file and"),
     ],
 )
 def test_what_is_no_file_of_text_is_one_sentence(path, kind, message, tmp_path, monkeypatch):

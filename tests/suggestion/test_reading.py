@@ -338,8 +338,9 @@ def test_old_runs_far_outside_of_the_space_give_a_warning(depth, level, caplog):
 
 
 def test_a_column_that_looks_like_steps(caplog):
-    read_study(SPACE, _old().assign(epoch=[*range(12)] * 3))
-    assert "'epoch' looks like the steps of learning curves" in caplog.text
+    read_study(SPACE, _old().assign(epoch=[*range(12)] * 3, EP=[*range(12)] * 3))
+    for name in ("epoch", "EP"):
+        assert f"{name!r} looks like the steps of learning curves" in caplog.text
 
 
 def test_an_outcome_or_a_parameter_that_no_row_has_gives_a_warning(caplog):
