@@ -236,6 +236,8 @@ def test_predictions_of_given_rows():
         predict(SPACE, HISTORY, None, rows.to_dict())
     with pytest.raises(ValueError, match="No model is fitted: give a history"):
         predict(SPACE, None, None, rows)
+    with pytest.raises(ValueError, match="no rows to predict"):
+        predict(SPACE, HISTORY, None, HISTORY[:0])
 
 
 def test_rows_to_predict_may_have_units():
@@ -267,14 +269,12 @@ def test_an_outcome_has_a_range(log):
 # ------------------------------------------------------------------------------- batches and costs
 
 
-@pytest.mark.parametrize("history", [None, HISTORY])
-def test_rows_of_a_batch_share_a_value(history):
+@pytest.mark.parametrize("options", [{}, FAST])
+def test_rows_of_a_batch_share_a_value(options):
     space = SearchSpace([FloatParameter("temp", 20, 80), IntegerParameter("n", 1, 9)])
-    old = None
-    if history is not None:
-        old = space.sample(20, seed=1).assign(task="a")
-        old["loss"] = (old["temp"] - 50) ** 2 / 900 + (old["n"] - 4) ** 2 / 16
-    rows = suggest(space, old, n=3, same_in_batch=["temp"], **(FAST if old is not None else {}))
+    old = space.sample(20, seed=1).assign(task="a")
+    old["loss"] = (old["temp"] - 50) ** 2 / 900 + (old["n"] - 4) ** 2 / 16
+    rows = suggest(space, old if options else None, n=3, same_in_batch=["temp"], **options)
     assert rows["temp"].nunique() == 1
     assert rows["n"].nunique() == 3
 
@@ -330,8 +330,3 @@ def test_predict_refuses_arguments_without_effect(name):
     remark = " .a similar argument is 'outcome_range'." if name == "outcome_rang" else ""
     with pytest.raises(TypeError, match=f"predict does not use {name}={remark}: leave"):
         predict(SPACE, HISTORY, None, HISTORY, **{name: None})
-
-
-def test_predict_needs_rows():
-    with pytest.raises(ValueError, match="no rows to predict"):
-        predict(SPACE, HISTORY, None, HISTORY[:0])
