@@ -831,7 +831,7 @@ def read_runs(
             )
     for outcome in outcomes:
         if outcome.name not in runs.columns and len(runs):
-            text = "The runs have no column %r, so each run counts as pending. The columns are %s"
+            text = "The runs have no column %r, so no run has this outcome. The columns are %s"
             logger.warning(text, outcome.name, ", ".join(map(repr, runs.columns.drop(FATE))))
     runs = with_numbers(runs, space.number_columns)
     with errors_in("In the runs"):
