@@ -22,9 +22,4 @@ from botorch.sampling.pathwise.prior_samplers import (
 # The type of DEFAULT, to annotate outcome_transform and to detect that it was omitted.
 from botorch.utils.types import _DefaultType as DefaultType
 
-__all__ = [
-    "DefaultType",
-    "draw_kernel_feature_paths_fallback",
-    "fit_fallback",
-    "log_ei_helper",
-]
+__all__ = ["DefaultType", "draw_kernel_feature_paths_fallback", "fit_fallback", "log_ei_helper"]

@@ -18,7 +18,7 @@ from botorch.models.transforms.input import ChainedInputTransform, FilterFeature
 from botorch.models.transforms.outcome import OutcomeTransform
 from botorch.utils.datasets import MultiTaskDataset, SupervisedDataset
 from gpytorch.kernels import Kernel
-from gpytorch.likelihoods import Likelihood
+from gpytorch.likelihoods import Likelihood, MultitaskGaussianLikelihood
 from torch import Tensor, arange
 from torch.nn import ModuleList
 
@@ -44,6 +44,7 @@ MODULES: tuple[tuple[str, Any, str], ...] = (
         OutcomeTransform | DefaultType | None,
         "give an OutcomeTransform, such as Log()",
     ),
+    ("members", Mapping | None, "give a dictionary from names to model classes"),
     ("input_transform", InputTransform | None, "give an InputTransform, such as Normalize(d)"),
 )
 
@@ -181,6 +182,9 @@ def check_target(
             f"task_feature={task_feature} must be the index of one of the {num_columns} columns of "
             "train_X."
         )
+    if task_feature is not None and len(train_X[..., task_feature].unique()) > 1:
+        several = "train_X= has several values in its task column"
+        raise InputDataError(f"{several}: give only rows of the target, and old runs as prior=.")
 
 
 def check_options(model_class: Any, options: Iterable[str]) -> None:
@@ -191,8 +195,11 @@ def check_options(model_class: Any, options: Iterable[str]) -> None:
         options: The names of the options.
 
     Raises:
+        TypeError: If ``model_class`` is a name or a model.
         ValueError: If an option is unknown.
     """
+    if not callable(model_class) or isinstance(model_class, Model):
+        raise TypeError(f"The model class is a {type(model_class).__name__}: give a model class.")
     unknown = set(options) - set(constructor_arguments(model_class))
     if unknown:
         name = getattr(model_class, "__name__", repr(model_class))
@@ -274,8 +281,16 @@ class ConstructedFromDatasets(Model):
             of_target = ("train_X", "train_Y", "train_Yvar", "task_feature")
             check_target(**{name: given[name] for name in of_target if name in given})
         check_arguments(given, MODULES)
-        for kernel in given.get("covar_modules") or ():
+        if isinstance(given.get("likelihood"), MultitaskGaussianLikelihood):
+            raise TypeError("likelihood is for several outcomes: give GaussianLikelihood().")
+        own = given.get("input_transform"), getattr(given.get("prior"), "input_transform", None)
+        dim = given["train_X"].shape[-1] if own == (None, None) and "train_X" in given else 0
+        dim -= given.get("task_feature") is not None
+        for kernel in (given.get("covar_module"), *(given.get("covar_modules") or ())):
             check_arguments({"covar_module": kernel}, MODULES)
+            ard = getattr(getattr(kernel, "base_kernel", kernel), "ard_num_dims", None)
+            if ard not in (None, 1, dim) and dim > 0 and kernel.active_dims is None:
+                raise InputDataError(f"covar_module is for {ard} inputs: give ard_num_dims={dim}.")
         return super().__new__(cls)
 
     @classmethod

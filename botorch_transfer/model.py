@@ -406,6 +406,22 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         if not has_transform and self._warns:  # with an input transform, points may lie outside
             warn_outside_unit_cube(self.transform_inputs(train_X), "the target")
 
+    def set_train_data(self, inputs: Any = None, targets: Any = None, strict: bool = True) -> None:
+        """Replaces the training data.
+
+        Args:
+            inputs: A ``batch_shape x n x d`` tensor of transformed inputs.
+            targets: A ``batch_shape x n`` tensor of transformed outcomes.
+            strict: Whether the new data must have the shapes of the old data.
+
+        Raises:
+            BotorchTensorDimensionError: If the shape of ``targets`` does not fit the inputs.
+        """
+        X = inputs if isinstance(inputs, Tensor) else (inputs or self.train_inputs)[0]
+        if targets is not None and targets.shape != (X.shape[:-1] or X.shape):  # or a vector
+            raise BotorchTensorDimensionError(f"targets= needs the shape {tuple(X.shape[:-1])}.")
+        super().set_train_data(inputs, targets, strict)
+
     # ------------------------------------------------------------------------------- predictions
 
     def __call__(self, X: Tensor, **kwargs: Any) -> MultivariateNormal:

@@ -235,7 +235,7 @@ def history_of(studies: Sequence[Any], rename: Mapping[str, str] | None = None) 
     prior = CurvePrior.of_curves(curves)
     rows, found = list[dict[str, Any]](), dict[str, list[BaseDistribution]]()
     for study in old_studies:
-        signs = direction_signs(study.name, study.directions, old_studies[0].name, directions)
+        signs = direction_signs(study.name, study.directions, "the first study", directions)
         read = rows_of(study.trials, study.directions, names, prior)
         for trial, row in zip(study.trials, read, strict=True):
             if row[STATUS] == TrialState.PRUNED.name and np.isnan(row[names[0]]):
@@ -294,7 +294,7 @@ def direction_signs(
     Args:
         name: The name of the old study, for error messages.
         old: The direction of each objective of the old study.
-        other: The name of the new study, for error messages.
+        other: The new study in words, for error messages.
         new: The direction of each objective of the new study.
 
     Returns:
@@ -306,8 +306,8 @@ def direction_signs(
     """
     if len(old) != len(new):
         raise ValueError(
-            f"The study {name!r} has {len(old)} objectives, and the study {other!r} has "
-            f"{len(new)}: leave out one study."
+            f"The old study {name!r} has {len(old)} objectives, and {other} has {len(new)}: give "
+            "old studies with the same number of objectives."
         )
     signs = outcome_signs(new)
     return {name: sign * signs[name] for name, sign in outcome_signs(old).items()}
@@ -418,11 +418,8 @@ def read_studies(history: Any, rename: Mapping[str, str] | None = None) -> Any:
                 "parameters before you fit the prior or read the studies."
             )
         return history
-    if (
-        isinstance(history, tuple)
-        and len(history) == 2
-        and isinstance(history[0], str | PathLike | BaseStorage)
-    ):
+    is_pair = isinstance(history, tuple) and len(history) == 2
+    if is_pair and isinstance(history[0], str | PathLike | BaseStorage):
         history = load(*history)
     studies = history if isinstance(history, list | tuple) else [history]
     if all(map(_is_study, studies)):
@@ -433,9 +430,11 @@ def read_studies(history: Any, rename: Mapping[str, str] | None = None) -> Any:
         if history.empty:
             logger.warning("The history has no runs: the study starts without a history")
         return history if history.empty else renamed(history, rename or {})
+    wrong = next(part for part in studies if not _is_study(part))
+    inside = "" if wrong is history else f" with a {type(wrong).__name__}"
     raise TypeError(
-        f"history is a {type(history).__name__}: give a list of studies or Ax experiments, a pair "
-        "(storage, study names), a table, or a prior."
+        f"history is a {type(history).__name__}{inside}: give a list of studies or Ax experiments, "
+        "a pair (storage, study names), a table, or a prior."
     )
 
 

@@ -350,8 +350,9 @@ FACTORS = (0.001, 0.01, 100.0, 1000.0)
 #: Thresholds for a warning about the unit of the target outcomes. ``FAR`` and ``NEAR`` are
 #: distances of the target outcomes from the range of the source outcomes, in widths of the range.
 #: ``NEAR`` applies if one of ``FACTORS`` explains the distance. ``CHANCE`` is the maximum
-#: probability that outcomes as small as the target outcomes occur by chance.
-FAR, NEAR, CHANCE = 20.0, 1.0, 5e-4
+#: probability that outcomes as small as the target outcomes occur by chance. ``SIGN_CHANCE`` is the
+#: maximum probability that all target outcomes have the opposite sign by chance.
+FAR, NEAR, CHANCE, SIGN_CHANCE = 20.0, 1.0, 5e-4, 0.05
 
 
 def _warn_of_another_unit(Y: Tensor, outcomes: Tensor, task: Tensor) -> None:
@@ -365,6 +366,11 @@ def _warn_of_another_unit(Y: Tensor, outcomes: Tensor, task: Tensor) -> None:
     n, task = Y.shape[-2], task.cpu()
     y, values = (part.detach().cpu().double().flatten() for part in (Y, outcomes))
     (low, high), (least, most) = values.aminmax(), values.abs().aminmax()
+    is_alike = bool(((least / 2 <= y.abs()) & (y.abs() <= 2 * most)).all())
+    is_opposite = values.sign().mean() * y.sign().mean() == -1
+    if is_alike and is_opposite and (len(values) + 2.0) ** -n < SIGN_CHANCE:
+        warn_of_data("train_Y has the opposite sign of the source outcomes: check it, or goal=.")
+        return
     if n < 3 or bool(y.min() == y.max()) or bool(low == high):
         return
     beyond, largest = torch.maximum(low - y, y - high).median() / (high - low), y.abs().max()

@@ -321,25 +321,23 @@ NO_PARAMETER = "A constraint uses the column 'cost' of the candidates, which is 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["suggest", *LOSS], "There is no search space: give a JSON file as the first argument"),
+        (["suggest", *LOSS], "There is no search space: give a JSON file first, or"),
         (["suggest", "none.json", "old.csv"], "There is no file none.json."),
         (["suggest", "old.csv", "old.csv"], "old.csv is not a JSON file of a search space"),
         (["suggest", "list.json", "old.csv"], "The search space is a list"),
+        (["suggest", "twice.json", "old.csv"], "space has more than one entry 'low': use"),
         (["suggest", "space.json", "none.csv"], "There is no file none.csv."),
         (["suggest", "space.json", "empty.csv"], "empty.csv is empty"),
         (["suggest", "space.json", ".", *LOSS], "is a folder: name a file in it"),
         (["suggest", "space.json", "--history", "old.csv", "old.csv", *LOSS], "is named twice"),
-        (
-            ["suggest", "space.json", "--history", "old.csv", "other.csv", *LOSS],
-            "has the column 'C', and another",
-        ),
+        ([*COMMAND[:2], "--history", "old.csv", "other.csv"], "has the column 'C', and another"),
         (
             [*COMMAND, "--outcome", "logloss"],
             "botorch_transfer suggest: The table has no column 'logloss' (a similar column is "
             "'log_loss'): name an existing column by --outcome. The table's columns are ",
         ),
-        ([*COMMAND, "new.csv"], "There is no file new.csv: correct its name, or give --append to"),
-        ([*COMMAND, "old.csv"], "old.csv is both the old runs and the runs of this study"),
+        ([*COMMAND, "new.csv"], "There is no file new.csv: correct its name, or create its folder"),
+        ([*COMMAND, "old.csv"], "old.csv is both the old runs and this study's runs"),
         ([*COMMAND, "runs.csv", "--runs", "runs.csv", *LOSS], "There are two tables of runs"),
         ([*COMMAND, "--append"], "--append adds rows to the file"),
         ([*COMMAND, *LOSS, "--run", "name"], "--run is for learning curves"),
@@ -348,7 +346,7 @@ NO_PARAMETER = "A constraint uses the column 'cost' of the candidates, which is 
         ([*COMMAND, *LOSS, "--constraint", "sise <= 5"], "column by --constraint."),
         ([*COMMAND, *LOSS, *TABLES[2:], "--constraint", "cost<=10"], NO_PARAMETER),
         (["suggest", *TABLES, *LOSS, "--constraint", "cost<=10"], NO_PARAMETER),
-        ([*COMMAND, *LOSS, "--rename", "gamma"], "--rename has 'gamma'"),
+        ([*COMMAND, *LOSS, "--rename", "gamma"], "--rename has 'gamma': write it as old=new"),
         ([*COMMAND, *LOSS, "--fixed", "C", "2"], "--fixed has 'C': write it as name=value"),
         ([*COMMAND, *LOSS, "--fixed", "C=2", "C=3"], "--fixed names 'C' twice"),
         ([*COMMAND, *LOSS, "--fixed", "C=-2"], "In the fixed values: Parameter 'C' is -2.0, out"),
@@ -367,6 +365,8 @@ NO_PARAMETER = "A constraint uses the column 'cost' of the candidates, which is 
         ([*COMMAND, *LOSS, "--report", "space.json"], "The output file space.json is also an"),
         (["predict", *COMMAND[1:], *LOSS, "--rows", "old.csv", "-o", "old.csv"], "is also an"),
         ([*COMMAND, *LOSS, "--report", "p.csv"], "p.csv must end in .html: write p.html."),
+        ([*COMMAND, *LOSS, "--report", "p.pdf"], "p.pdf must end in .html: write p.html."),
+        ([*COMMAND, "no/r.csv", *LOSS, "--append"], "There is no file no/r.csv: correct"),
         (["space", "old.csv", *LOSS, "-o", "s.html"], "s.html must end in .json: write s.json."),
     ],
 )
@@ -377,6 +377,7 @@ def test_errors_are_one_sentence(folder, capsys, arguments, message):
     Path("runs.csv").write_text("C,gamma,log_loss\n1.0,0.01,0.5\n")
     Path("empty.csv").write_text("")
     Path("list.json").write_text("[1]")
+    Path("twice.json").write_text('{"C": {"type": "float", "low": 0, "high": 1, "low": 0.1}}')
     assert main(arguments) == 2
     printed = capsys.readouterr()
     assert message in printed.err

@@ -96,14 +96,8 @@ class PlainTarget(TargetGP):
 def test_with_data_it_is_a_single_task_gp(n: int) -> None:
     X, Y = FAMILY.target(n)
     model = PlainTarget(X, Y)
-    twin = SingleTaskGP(
-        X,
-        Y,
-        likelihood=model.likelihood,
-        mean_module=model.mean_module,
-        covar_module=model.covar_module,
-        outcome_transform=None,
-    )
+    own = {name: getattr(model, name) for name in ("likelihood", "mean_module", "covar_module")}
+    twin = SingleTaskGP(X, Y, outcome_transform=None, **own)
     assert_same_posterior(model.posterior(FAMILY.inputs(3)), twin.posterior(FAMILY.inputs(3)))
     assert model.num_target_points == n
 
@@ -138,6 +132,9 @@ def test_inputs_may_be_one_vector() -> None:
     assert_close(model(X.squeeze(-1)).mean, model(X).mean)
     with pytest.raises(BotorchTensorDimensionError, match="1 columns, but train_X= has 2"):
         PlainTarget(*FAMILY.target(3)).eval()(X.squeeze(-1))
+    model.set_train_data(X.squeeze(-1), X.squeeze(-1), strict=False)
+    with pytest.raises(BotorchTensorDimensionError, match=r"targets= needs the shape \(5,\)"):
+        model.set_train_data(X, X, strict=False)
 
 
 def _mll(n: int = 4) -> ExactMarginalLogLikelihood:
@@ -185,8 +182,7 @@ def _failing(attempts: list[float], times: int) -> Callable[..., Any]:
 
 
 def test_attempts_are_botorchs() -> None:
-    prior = LogNormalPrior(0.0, 1.0)
-    kernel = ScaleKernel(RBFKernel(lengthscale_prior=prior))
+    kernel = ScaleKernel(RBFKernel(lengthscale_prior=LogNormalPrior(0.0, 1.0)))
     model = PlainTarget(*FAMILY.target(4), covar_module=kernel)
     mll, attempts = ExactMarginalLogLikelihood(model.likelihood, model), []
     options = {"caught_exception_types": (RuntimeError,), "warning_handler": lambda _: True}
@@ -300,8 +296,7 @@ def test_lengthscales_by_formulas():
 
 
 def test_left_out_points_under_a_transform_that_is_not_linear():
-    X, Y = FAMILY.target(4)
-    sources = FAMILY.sources()
+    (X, Y), sources = FAMILY.target(4), FAMILY.sources()
     logs = ScaMLGP(X, Y, sources, outcome_transform=Log())
     plain = ScaMLGP(X, Y.log(), {name: (X, Y.log()) for name, (X, Y) in sources.items()})
     samples = logs.loo_posterior(observation_noise=False).rsample(torch.Size([2000]))

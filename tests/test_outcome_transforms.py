@@ -398,6 +398,8 @@ OLD = {
 def test_units_of_a_target(sources):
     Y = sources[1][::4]
     assert noticed(Y, *sources) == ""
+    has_sign = "opposite sign of the source outcomes" in noticed(-Y[:2], *sources)
+    assert has_sign == (len(torch.cat(sources).sign().unique()) == 1)
     assert "(divided by 100 it fits)" in noticed(100 * Y, *sources)
     assert "(divided by 1000 it fits)" in noticed(1000 * Y, *sources)
     assert "(times 100 it fits)" in noticed(Y / 100, *sources)

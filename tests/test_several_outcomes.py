@@ -44,13 +44,8 @@ def test_each_outcome_is_learned_from_its_own_column():
 
 
 def test_data_sets_options_and_an_empty_target():
-    features, outcomes = ["a", "b"], ["y", "z"]
-    noisy = [
-        SupervisedDataset(
-            x, y, Yvar=torch.ones_like(y), feature_names=features, outcome_names=outcomes
-        )
-        for x, y in HISTORY.values()
-    ]
+    names = {"feature_names": ["a", "b"], "outcome_names": ["y", "z"]}
+    noisy = [SupervisedDataset(x, y, Yvar=torch.ones_like(y), **names) for x, y in HISTORY.values()]
     models = transfer_models(X[:0], BOTH[:0], noisy, input_transform=Normalize(2))
     assert all(isinstance(model, TransferGP) for model in models.models)
     assert models.posterior(TEST_X).mean.isfinite().all()
@@ -88,5 +83,7 @@ def test_what_does_not_fit_is_refused():
         transfer_models(X, BOTH, {**HISTORY, "task 1": (X, Y)})
     with pytest.raises(ValueError, match="TransferGP has no option 'kernel'"):
         transfer_models(X, BOTH, HISTORY, kernel=None)
+    with pytest.raises(TypeError, match="The model class is a str: give a model class"):
+        transfer_models(X, BOTH, HISTORY, model_class="ScaMLGP")
     with pytest.raises(InputDataError, match=r"transfer_models\(train_X, train_Y, sources\)"):
         TransferGP(X, BOTH, FAMILY.sources())

@@ -52,19 +52,16 @@ from botorch_transfer import ax_experiments as experiments
 from botorch_transfer import search_space as own
 from botorch_transfer.average.guarded import GuardedTransferGP
 from botorch_transfer.average.transfer import MEMBERS, TransferGP
-from botorch_transfer.ax.history import (
-    TASK,
-    TransferHistory,
-    moments_of,
-    user_errors,
-)
+from botorch_transfer.ax.history import TASK, TransferHistory, moments_of, user_errors
 from botorch_transfer.curves import CurvePrior, predicted_ends
 from botorch_transfer.data import SourceData, as_datasets
 from botorch_transfer.data.columns import check_columns
 from botorch_transfer.data.measurements import Outcome, numbers
 from botorch_transfer.data.tables import read_history
+from botorch_transfer.data.units import wrong_outcomes
 from botorch_transfer.gp.likelihood import AddedNoiseLikelihood
 from botorch_transfer.hierarchy.prior import SourceHierarchy
+from botorch_transfer.input_transforms import warn_of_data
 from botorch_transfer.memo import Memo, content_key
 from botorch_transfer.model import TransferModel
 from botorch_transfer.prior import TransferPrior
@@ -100,13 +97,15 @@ class StandardizeByHistory(StandardizeY):
         self.goals = goals if history.robust else {}
         self.codes, self.depths = dict[str, list[float]](), dict[str, float]()
         for name in [] if data.empty else data["mean"].columns:
-            values, known = data["mean", name].to_numpy(dtype=float), np.empty(0)
+            values, known, old = data["mean", name].to_numpy(dtype=float), np.empty(0), None
             if name in moments:
                 old = history.recorded(goals[name])
                 known, tasks = numbers(old, name), old.groupby(TASK)[name]
                 self.depths[name] = float((tasks.max() - tasks.min()).median())
             self.codes[name] = codes(np.concatenate([known, values]))
             values = self._limited(name, values)
+            if problem := wrong_outcomes(old, DataFrame({name: values}), name):
+                warn_of_data(problem)
             moments.setdefault(name, moments_of(values[np.isfinite(values)]))
         self.Ymean = {name: mean for name, (mean, _) in moments.items()}
         self.Ystd = {name: std for name, (_, std) in moments.items()}

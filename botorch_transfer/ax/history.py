@@ -13,6 +13,7 @@ import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
@@ -255,8 +256,8 @@ class TransferHistory:
                 occurs in no experiment, or if a new name already occurs in an experiment.
         """
         sources = [
-            given if isinstance(given, AuxiliarySource) else AuxiliarySource(experiment_of(given))
-            for given in experiments
+            given if isinstance(given, AuxiliarySource) else _named(experiment_of(given), rank)
+            for rank, given in enumerate(experiments)
         ]
         names = [source.experiment.name for source in sources]
         if len(set(names)) < len(names):
@@ -329,11 +330,7 @@ class TransferHistory:
         return moments_of(outcomes[np.isfinite(outcomes)])
 
     def runs_in(
-        self,
-        space: SearchSpace,
-        goal: Outcome,
-        fixed: Mapping[str, Any],
-        missing: Collection[str],
+        self, space: SearchSpace, goal: Outcome, fixed: Mapping[str, Any], missing: Collection[str]
     ) -> pd.DataFrame:
         """Selects the runs with a finite value of a metric, for the search space of an experiment.
 
@@ -396,6 +393,13 @@ class TransferHistory:
 
     def __repr__(self) -> str:
         return f"TransferHistory({len(self)} runs of {len(set(self.columns[TASK]))} tasks)"
+
+
+def _named(experiment: Experiment, rank: int) -> AuxiliarySource:
+    """Converts an old experiment; an experiment without a name gets one from its rank."""
+    named = copy(experiment)  # the user's experiment keeps its missing name
+    named.name = experiment.name if experiment.has_name else f"experiment {rank}"
+    return AuxiliarySource(named)
 
 
 def _renamed(source: AuxiliarySource, parameters: Mapping[str, Any]) -> dict[str, Any]:

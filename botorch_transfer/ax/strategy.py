@@ -165,7 +165,8 @@ def transfer_generation_strategy(
         ['C']
     """
     if not (isinstance(model, type) and issubclass(model, TransferModel)):
-        raise TypeError(f"model is {model!r}: give one of the classes of botorch_transfer.models.")
+        name = getattr(model, "__name__", type(model).__name__)
+        raise TypeError(f"model is {name}: give one of the classes of botorch_transfer.models.")
     check_arguments({"task": task, "missing": missing, "rename": rename, "robust": robust})
     given = missing, rename, model_options, pretraining, generator_options, optimizer_options
     if history is None and (task != "task" or any(given)):
@@ -213,8 +214,8 @@ def _read(
     parts = history if isinstance(history, list | tuple) else [history]
     if all(isinstance(part, Client | Experiment | AuxiliarySource) for part in parts):
         return TransferHistory.from_experiments(parts, missing, rename)
-    paths = str | PathLike
-    if any("optuna" in type(p).__module__ or isinstance(p, paths) for p in (history, *parts)):
+    is_pair = isinstance(history, tuple) and isinstance(history[0], str | PathLike)
+    if is_pair or any("optuna" in type(part).__module__ for part in (history, *parts)):
         # The first objective of the studies corresponds to the experiment's first objective.
         from botorch_transfer import old_studies as studies
 

@@ -107,10 +107,12 @@ def check_columns(
         if not ((place >= 0) & (place <= 1)).all():
             logger.warning("missing= gives %r a value that is out of range: check it", each.name)
     left = [column for column in frame.columns if column not in used]
-    absent = [parameter for parameter in space.parameters if parameter.name not in frame.columns]
-    for parameter in [parameter for parameter in absent if parameter.name not in missing]:
+    absent = [p for p in space.parameters if p.name not in frame.columns]
+    empty = [p for p in space.parameters if p not in absent and frame[p.name].isna().all()]
+    empty = [p for p in empty if changed and p.active_if is None and not p.may_be_empty]
+    for parameter in [p for p in (*absent, *empty) if p.name not in missing]:
         name = parameter.name
-        if likely := likely_column(name, left):
+        if parameter in absent and (likely := likely_column(name, left)):
             raise InputDataError(
                 f"The table has no column for parameter {name!r}, but it has a column {likely!r}: "
                 f"if both mean the same, give rename={{{likely!r}: {name!r}}}. If not, give the "

@@ -300,8 +300,8 @@ def _check_values(name: str, dataset: SupervisedDataset) -> None:
     for symbol, tensor in _named(dataset.X, dataset.Y, dataset.Yvar):
         if len(rows := (~tensor.isfinite()).any(dim=-1).nonzero()):
             raise InputDataError(
-                f"Task {name!r}: {symbol} has a NaN or infinite value in row {int(rows[0])}: drop "
-                "failed runs, or give them a finite outcome (from_dataframe can do both)."
+                f"Task {name!r}: {symbol} has a NaN or infinite value in row {int(rows[0])}: "
+                "correct the value, or leave out the run (from_dataframe leaves out failed runs)."
             )
         check_range(f"Task {name!r}: {symbol}", tensor)
     if dataset.Yvar is not None and not (dataset.Yvar > 0).all():

@@ -35,11 +35,13 @@ from botorch_transfer.search_space.cells import (
     codes,
     decimal_points,
     errors_in,
+    in_per_cent,
     is_text,
+    log_cell,
     refuse_cell,
     with_numbers,
+    words_of,
 )
-from botorch_transfer.search_space.guess import in_per_cent, words_of
 from botorch_transfer.search_space.space import check_table
 
 logger = logging.getLogger(__name__)
@@ -355,8 +357,8 @@ def _in_numbers(
                 note(kind, name, kinds == kind)
         if noise in frame and outcome.name in frame:
             texts = frame[columns].astype(str)
-            given = {"outcomes": texts[[outcome.name]], "standard errors": texts[[noise]]}
-            given["standard errors"].columns = [outcome.name]
+            with_unit = texts[noise][to_numeric(texts[noise], errors="coerce").isna()]
+            given = {"outcomes": texts, "standard errors": DataFrame({outcome.name: with_unit})}
             check_same_units(given, [outcome.name], are_outcomes=True)
             is_per_cent = in_per_cent(outcome.name)
             is_per_cent |= bool(texts[outcome.name].str.contains(PER_CENT).any())
@@ -497,6 +499,11 @@ def _leave_out_codes(tables: Sequence[DataFrame], outcome: Outcome, task: str | 
             fate = table[FATE].mask(is_code & is_open, "ended")
             table[FATE] = fate.mask(is_code, "failed") if is_bad else fate
             table[outcome.name] = table[outcome.name].mask(is_code)
+    # Next to large outcomes, -1 may mean a missing outcome.
+    rest, times = others[others != -1], (others == -1).sum()
+    if len(rest) and rest.min() >= 0 and np.quantile(rest, 0.5 * (times > 1)) >= 10:
+        for cells in (table[outcome.name] for table in tables):
+            log_cell(cells == -1, cells, "which may mean a missing outcome: if so, empty the cell")
     best = np.sort(outcome.sign * others)
     spread = np.ptp(best[len(best) // 20 : -1]) if len(best) > ENOUGH else 0.0
     if 0 < TOO_GOOD * spread < best[-1] - best[-2]:

@@ -371,10 +371,10 @@ def read_history(
 
 
 #: Lists for the log. ``displaced``: task and row of each run that cannot be encoded. ``lost``:
-#: column, cell and remark for each value that cannot be encoded. ``outside``: task and row of each
-#: run outside of the unit cube. ``far``: task and row of each run that lies more than
-#: ``FAR_OUTSIDE`` outside of the unit cube, and of each run of a task without a run inside.
-#: ``limited``: task of each very bad outcome.
+#: column, cell and remark for each value that cannot be encoded. ``placed``: task and row of each
+#: encoded run. ``outside``, ``far``: of each run outside of the unit cube, or more than
+#: ``FAR_OUTSIDE`` outside of it, or of a task without a run inside. ``limited``: task of each very
+#: bad outcome.
 _Notes = defaultdict[str, list[Any]]
 
 #: A warning names old runs whose distance from the range of a parameter is above this number times
@@ -397,7 +397,8 @@ def _log_notes(notes: _Notes, outcome: str, robust: bool | None, expected: bool)
     if outside := notes["outside"]:
         text = "%d runs lie outside of the search space, and their values are kept: check the "
         text += "ranges (%s)" if expected else "ranges, or give changed=True (%s)"
-        level = logging.INFO if expected and not notes["far"] else logging.WARNING
+        is_minor = expected and not notes["far"] and len(outside) < len(notes["placed"])
+        level = logging.INFO if is_minor else logging.WARNING
         logger.log(level, text, len(outside), _some(notes["far"] or outside))
 
 
@@ -421,7 +422,8 @@ def _encode_task(
         notes["displaced"] += [(name, row) for row in runs.index[~has_place]]
     beyond = (-X[has_place]).maximum(X[has_place] - 1).amax(dim=-1).numpy()
     is_never_inside = len(beyond) >= ENOUGH_SAME and beyond.min() > SAME_PLACE
-    for note, distance in (("outside", 0.0), ("far", 0.0 if is_never_inside else FAR_OUTSIDE)):
+    far = 0.0 if is_never_inside else FAR_OUTSIDE
+    for note, distance in (("placed", -math.inf), ("outside", 0.0), ("far", far)):
         notes[note] += [(name, row) for row in runs.index[has_place][beyond > distance]]
     return X[has_place], has_place
 
@@ -680,7 +682,9 @@ def _log_missing(is_finite: NDArray[np.bool_], name: str, keep: bool, without: l
     if count := int((~is_finite).sum()):
         treatment = "failed runs get the worst outcome of their task" if keep else "left out"
         text = f"{count:,} of {len(is_finite):,} runs have no finite outcome {name!r}: {treatment}"
-        if without:
+        if count == len(is_finite):
+            text = f"No old run has a value of {name!r}: {name!r} is learned from new runs only"
+        elif without:
             text += f"; tasks without a finite outcome: {', '.join(map(repr, without))}"
         logger.log(logging.WARNING if without else logging.INFO, text)
 
@@ -833,7 +837,7 @@ def read_runs(
             )
     for outcome in outcomes:
         if outcome.name not in runs.columns and len(runs):
-            text = "The runs have no column %r, so each run counts as pending. The columns are %s"
+            text = "The runs have no column %r, so no run has this outcome. The columns are %s"
             logger.warning(text, outcome.name, ", ".join(map(repr, runs.columns.drop(FATE))))
     runs = with_numbers(runs, space.number_columns)
     with errors_in("In the runs"):

@@ -24,8 +24,7 @@ from pandas import DataFrame, to_numeric
 
 from botorch_transfer.data.datasets import evenly_spaced
 from botorch_transfer.search_space import Parameter, SearchSpace
-from botorch_transfer.search_space.cells import rows_of_tasks
-from botorch_transfer.search_space.guess import PER_CENT, words_of
+from botorch_transfer.search_space.cells import PER_CENT, rows_of_tasks, words_of
 
 Array = NDArray[np.float64]
 Range = tuple[float, float]
@@ -142,7 +141,8 @@ def wrong_outcomes(
         runs: The runs of this study, or ``None``.
         name: The column of the outcome. A table may lack this column.
         within: The least and the largest possible value of the outcome; ``None`` if unknown. An
-            outcome with a name such as "yield" is then at least 0.
+            outcome with a name such as "yield" is then at least 0; if almost all values seem to be
+            in per cent, it is at most 100.
 
     Returns:
         A sentence that describes the problem; ``None`` if there is no problem. There is a problem
@@ -158,7 +158,9 @@ def wrong_outcomes(
     tables = {"old runs": history, STUDY: runs}
     columns = [(group, t[name]) for group, t in tables.items() if t is not None and name in t]
     groups = {group: to_numeric(cells, errors="coerce").dropna() for group, cells in columns}
-    least, largest = within or (0.0 if POSITIVE & words_of(name) else -np.inf, np.inf)
+    most = np.quantile(np.concatenate([*groups.values(), [0.0]]), 0.9, method="lower")
+    usual = 0.0, 100.0 if 1 < most <= 100 else np.inf
+    least, largest = within or (usual if POSITIVE & words_of(name) else (-np.inf, np.inf))
     for group, values in groups.items():
         finite, span = values[np.isfinite(values)], largest - least
         span = span if np.isfinite(span) else finite.max() - finite.min()

@@ -68,11 +68,7 @@ from torch.utils.checkpoint import checkpoint
 
 from botorch_transfer.data.datasets import evenly_spaced
 from botorch_transfer.gp.state import Cache, DoubleState, savable, shallow_copy
-from botorch_transfer.gp.stationary import (
-    STATIONARY_FUNCTIONS,
-    Stationary,
-    stationary_function,
-)
+from botorch_transfer.gp.stationary import STATIONARY_FUNCTIONS, Stationary, stationary_function
 
 
 class Shared(NamedTuple):

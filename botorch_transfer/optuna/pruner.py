@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, SupportsFloat
 
@@ -14,6 +15,8 @@ from botorch_transfer.curves import Curve, CurvePrior, read_curves
 from botorch_transfer.memo import Memo
 from botorch_transfer.old_studies import TASK, OptunaHistory, curves_of, read_studies, sign_of
 from botorch_transfer.search_space.space import check_arguments
+
+logger = logging.getLogger(__name__)
 
 
 class TransferPruner(BasePruner):
@@ -101,10 +104,7 @@ class TransferPruner(BasePruner):
             ValueError: If the study has several objectives.
         """
         if len(study.directions) > 1:
-            raise ValueError(
-                "TransferPruner takes one objective, but the study has several objectives: use "
-                "another pruner."
-            )
+            raise ValueError("TransferPruner takes one objective: use another pruner.")
         sign = sign_of(study.direction)
         own = curves_of([trial], sign)
         others = [t for t in study.get_trials(deepcopy=False) if t.number != trial.number]
@@ -125,7 +125,11 @@ class TransferPruner(BasePruner):
 
         def learn() -> CurvePrior | None:
             if isinstance(self._history, OptunaHistory):
-                return self._history.curve_prior(study.study_name)
+                prior = self._history.curve_prior(study.study_name)
+                if prior is None and (self._history.runs[TASK] != study.study_name).any():
+                    text = "%s does not help: no complete trial has three intermediate values"
+                    logger.warning(text, "The history")
+                return prior
             return CurvePrior.of_curves([c._replace(values=sign * c.values) for c in self._curves])
 
         return self._priors.recall(f"{study.study_name} {sign}", learn)

@@ -115,15 +115,17 @@ class TransferSampler(BaseSampler):
             If the history has no run, the study starts with a space-filling design and a plain GP.
         model: The class of the model; by default the same model as in
             :func:`botorch_transfer.suggest`.
-        space: The search space, as a ``SearchSpace`` or as Optuna's distributions by name. It is
-            required if the history is a table or a prior. For a prior, give the search space to
-            which the prior was fitted.
+        space: The search space, as a ``SearchSpace`` or as Optuna's distributions by name.
+            Distributions take their conditions from the old studies. The space is required if the
+            history is a table or a prior. For a prior, give the search space to which the prior was
+            fitted.
         seed: The random seed.
         independent_sampler: The sampler for parameters that the model does not suggest; by default
             a ``RandomSampler``.
         constraints_func: Function that returns the constraint values of a trial, as in Optuna's
             samplers. A constraint is satisfied if its value is not positive. Leave out
             ``constraints_func`` if the objective function calls ``trial.set_constraint``.
+            Before the first complete trial, the constraints of the old studies apply.
         task: The column of the task names in a table.
         rename: Mapping from old names of parameters or table columns to new names.
         missing: Values of parameters that the old runs do not record, by parameter name. If such a
@@ -176,19 +178,23 @@ class TransferSampler(BaseSampler):
         self._history = read_studies(history, rename)
         of_optuna = isinstance(self._history, OptunaHistory)
         self._initial: dict[str, BaseDistribution] = {}
-        parameters: Sequence[Parameter] = ()
+        own = self._history.space if of_optuna else None
+        parameters: Sequence[Parameter] = () if own is None else own.parameters
         listed = space.values() if isinstance(space, Mapping) else ()
         if not all(isinstance(distribution, BaseDistribution) for distribution in listed):
             space = SearchSpace.from_dict(cast(Any, space))
         if isinstance(space, Mapping):
             self._initial = {name: d for name, d in space.items() if not d.single()}
-            parameters = [parameter_of(name, d) for name, d in self._initial.items()]
+            names = self._initial.keys()
+            old = {p.name: p.active_if for p in parameters if names >= {*(p.active_if or ())}}
+            parameters = [parameter_of(name, self._initial[name], old.get(name)) for name in names]
+            # Parents must precede their children.
+            parameters.sort(key=lambda p: list(old).index(p.name) if p.active_if else -1)
         elif space is not None:
             parameters = space.parameters
             self._initial = {p.name: distribution_of(p) for p in parameters}
         elif of_optuna:
-            self._initial, own = self._history.distributions, self._history.space
-            parameters = () if own is None else own.parameters
+            self._initial = self._history.distributions
         elif not isinstance(self._history, DataFrame) or len(self._history):
             raise ValueError("If history= is a table or a prior, space= is required: give space=.")
         self._known = {parameter.name: parameter for parameter in parameters}
@@ -200,16 +206,18 @@ class TransferSampler(BaseSampler):
         self._task = TASK if of_optuna else task
         self._status = "status" if isinstance(self._history, DataFrame) else STATUS
         self._outcome = [outcome] if isinstance(outcome, str) else outcome
+        if of_optuna and not {*(self._outcome or ())} <= {*outcome_signs(self._history.directions)}:
+            raise ValueError(f"outcome= is {outcome!r}, but history= is no table: omit outcome=.")
         self._log, self._robust, self._missing = log, robust, dict(missing or {})
         self._logged = set[str]()
         self._priors = Memo(size=8)  # priors of learning curves, by the name of the study
         self._encoded = Memo(size=8)  # encoded old runs, by content
         if space is not None:
-            names = list(space if isinstance(space, Mapping) else space.columns)
-            if unknown := self._unknown(names):
+            columns = list(space if isinstance(space, Mapping) else space.columns)
+            if unknown := self._unknown(columns):
                 raise ValueError(
                     f"missing= names {unknown[0]!r}, which is not a parameter: use one of "
-                    f"{', '.join(names)}."
+                    f"{', '.join(columns)}."
                 )
 
     def _unknown(self, names: Collection[str]) -> list[str]:
@@ -306,8 +314,7 @@ class TransferSampler(BaseSampler):
         if not self._is_settled:  # add parameters that the space of the history lacks
             names |= dict.fromkeys(name for trial in complete for name in trial.params)
         self._check_names(study, names, complete)
-        seen = {name: self._seen(name, complete) for name in names}
-        found = {name: distribution for name, distribution in seen.items() if distribution}
+        found = {name: seen for name in names if (seen := self._seen(name, complete))}
         is_prior = not isinstance(self._history, OptunaHistory | DataFrame)
         if is_prior and found != self._initial:
             raise ValueError(
@@ -407,7 +414,7 @@ class TransferSampler(BaseSampler):
     ) -> None:
         """Raises an error if a parameter has the name of an outcome, task or state column.
 
-        Logs a warning if no trial has any of the parameters.
+        Logs a warning if a parameter of ``space=`` may have another name in the trials.
         """
         columns = {self._task, self._status, *(o.name for o in self._outcomes(study, ()))}
         if clash := columns & set(names):
@@ -415,12 +422,14 @@ class TransferSampler(BaseSampler):
                 f"The parameter {min(clash)!r} has the name of a column of outcomes, tasks or "
                 "states: give the parameter another name."
             )
-        own = {name for trial in complete for name in trial.params}
+        own = {name: d for trial in complete for name, d in trial.distributions.items()}
+        extra = [name for name, d in own.items() if name not in names and not d.single()]
+        lost = [n for n in names if n not in own and self._seen(n, complete) is None]
         with logged_once(self._logged):
-            if own and own.isdisjoint(names):
+            if lost and extra:  # without a space=, names contains all parameters of the trials
                 logger.warning(
-                    f"No trial has a parameter of space= ({', '.join(names)}), so all values are "
-                    "random: use the names of the trials' parameters in space= and in the history"
+                    f"No trial has the parameter {lost[0]!r} of space=, and space= lacks the "
+                    f"parameter {extra[0]!r} of the trials: if both are the same, use one name"
                 )
 
     def _check_objectives(self, study: Study) -> None:
@@ -441,7 +450,7 @@ class TransferSampler(BaseSampler):
 
     def _signs(self, study: Study, history: OptunaHistory) -> dict[str, float]:
         old = history.runs[TASK].iloc[0], history.directions
-        return direction_signs(*old, study.study_name, study.directions)
+        return direction_signs(*old, "this study", study.directions)
 
     def _seen(self, name: str, complete: Sequence[FrozenTrial]) -> BaseDistribution | None:
         """Returns the distribution that a parameter has in all complete trials.
@@ -461,11 +470,12 @@ class TransferSampler(BaseSampler):
     def _condition(self, name: str, complete: Sequence[FrozenTrial]) -> Mapping[str, Any]:
         """Maps the parent of a conditional parameter to the values that activate the parameter.
 
-        The mapping is empty if the parameter has no parent, or if the parameter is in each complete
-        trial.
+        The mapping is empty if the parameter has no parent. It is also empty if each complete trial
+        has the parameter, and the condition is false in some of these trials.
         """
-        is_always = bool(complete) and all(name in trial.params for trial in complete)
-        return {} if is_always or name not in self._known else self._known[name].active_if or {}
+        condition = (name in self._known and self._known[name].active_if) or {}
+        is_wrong = not all(_is_active(condition, trial.params) for trial in complete)
+        return {} if is_wrong and _is_in_all(name, complete) else condition
 
     def _space_of(
         self, distributions: Mapping[str, BaseDistribution], complete: Sequence[FrozenTrial]
@@ -483,6 +493,7 @@ class TransferSampler(BaseSampler):
             condition = {
                 parent: tuple(v for v in values if parent in kept and kept[parent].contains(v))
                 for parent, values in self._condition(name, complete).items()
+                if parent in kept or not complete or not _is_in_all(name, complete)
             }
             if not all(condition.values()):
                 continue
@@ -497,16 +508,20 @@ class TransferSampler(BaseSampler):
         """Returns the objectives and the constraints of the study.
 
         Before the first complete trial, the study's constraints are not known, so the constraints
-        of the history are returned.
+        of the history are returned. Logs a warning if the study turns out to have no constraints.
         """
         signs = outcome_signs(study.directions)
         named = zip(self._outcome or signs, signs.values(), strict=True)
         outcomes = with_logarithms([Outcome(*part) for part in named], self._log)
         complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
         limits = list(dict.fromkeys(f"constraint_{k}" for t in complete for k in t.constraints))
-        if not complete and isinstance(self._history, OptunaHistory):
-            limits = list(self._history.constraints)
-        return outcomes + [Outcome(name, -1.0, limit=0.0) for name in limits]
+        old = self._history.constraints if isinstance(self._history, OptunaHistory) else ()
+        if complete and old and not limits:
+            logger.warning(
+                "The old studies have constraints, but this study has none, so the old constraints "
+                "are ignored: use trial.set_constraint or constraints_func="
+            )
+        return outcomes + [Outcome(n, -1.0, limit=0.0) for n in (limits if complete else old)]
 
     def _old_runs(
         self, study: Study, space: SearchSpace, search_space: Mapping[str, BaseDistribution]
@@ -526,7 +541,7 @@ class TransferSampler(BaseSampler):
         signs = self._signs(study, self._history)
         old = old.assign(**{name: sign * old[name] for name, sign in signs.items()})
         for name in [name for name in space.columns if name in old]:
-            if search_space[name] == self._initial.get(name):
+            if search_space[name] == self._history.distributions.get(name):
                 continue
             cells = old[name].map(partial(converted, search_space[name]), na_action="ignore")
             lost = old[name][old[name].notna() & cells.isna()]
@@ -560,6 +575,10 @@ class TransferSampler(BaseSampler):
             return None
         learn = partial(self._history.curve_prior, study.study_name, bool(self._log))
         return self._priors.recall(study.study_name, learn)
+
+
+def _is_in_all(name: str, trials: Sequence[FrozenTrial]) -> bool:
+    return all(name in trial.params for trial in trials)
 
 
 def _is_active(condition: Mapping[str, Any], params: Mapping[str, Any]) -> bool:

@@ -42,13 +42,15 @@ UNIT = rf"(?!{MONTH})(?:[^\W\d_]|[%‰°µ])[^\d\s]*(?:[-^]\d+)?"
 
 #: Patterns of cells with a date or a duration, and remarks on such cells for messages.
 DATE = (
-    r"\s*(?:\d{4}([-/])\d\d?\1\d\d?|\d\d?([./])\d\d?\2(?:\d{2,4})?"
+    r"\s*(?:(?:19|20)\d\d([-/])(?:0?[1-9]|1[0-2])\1[0-3]?\d|\d\d?([./])\d\d?\2(?:\d{2,4})?"
     rf"|\d\d?[\s.-]*{MONTH}[\s.-]*(?:\d{{2,4}})?|{MONTH}[\s.-]*\d{{1,4}})(?:[ T]\d\d?:\d\d\S*)?\s*"
 )
 DURATION = r"\s*(?:-?\d+ days? \+?)?\d+:\d\d(?::\d\d\S*)?\s*"
 REMARKS = {
     DATE: " (it looks like a date)",
     DURATION: " (it looks like a duration: write a number, such as minutes)",
+    r"\s*#(?:[A-Z/0]+[!?]|N/A|NV)\s*": " (it is an error of Excel)",
+    r"\s*[-+]?[1-9]\d{0,2}(?:[,' ]\d{3})+\s*": " (maybe with a separator of thousands)",
 }
 
 #: Pattern of a number, optionally with a unit.
@@ -91,6 +93,13 @@ SCALES = {
     "C": ("K", 1.0, 273.15),
     "°F": ("K", 5 / 9, 459.67 * 5 / 9),
 }
+
+#: Words for units of time, and the units.
+TIMES = {"s": "s", "sec": "s", "seconds": "s", "min": "min", "mins": "min", "minutes": "min"}
+TIMES |= {"h": "h", "hr": "h", "hrs": "h", "hour": "h", "hours": "h"}
+
+#: Words in the names of outcomes in per cent.
+PER_CENT = {"%", "percent", "pct", "yield", "conversion", "selectivity", "purity", "ee", "accuracy"}
 
 #: Numbers that often code a missing outcome, such as 999 and 1e30.
 USUAL_CODE = re.compile(
@@ -205,9 +214,8 @@ def separator(text: str) -> str:
         ';'
     """
     line = next((line for line in text.splitlines() if re.search("[,;\t]|^sep=", line)), "")
-    if line.startswith("sep=") and len(line) == 5:  # Excel writes such a line
-        return line[4]
-    return max(",;\t", key=re.sub(r'"[^"]*"', "", line).count)
+    mark = re.fullmatch("sep=(.)", line)  # Excel writes such a line
+    return mark[1] if mark else max(",;\t", key=re.sub(r'"[^"]*"', "", line).count)
 
 
 def read_table(path: str | PathLike[str], choices: Container[str] = ()) -> DataFrame:
@@ -317,6 +325,7 @@ def _read_sheet(path: str | PathLike[str], **options: Any) -> DataFrame:
     try:
         with pd.ExcelFile(path) as book:
             frame, (first, *others) = pd.read_excel(book, **options), book.sheet_names
+            same = [n for n in others if [*pd.read_excel(book, sheet_name=n, nrows=0)] == [*frame]]
     except ImportError as error:
         problem = f"{path} is an Excel file, which needs openpyxl: install botorch_transfer[excel]."
         raise ValueError(problem) from error
@@ -328,6 +337,11 @@ def _read_sheet(path: str | PathLike[str], **options: Any) -> DataFrame:
             f" The table of {path} is its first sheet, {first!r}. Other sheets are "
             f"{', '.join(map(repr, others))}: move the sheet with the runs to the first place."
         )
+    if not options and others and frame.dropna(how="all").empty:
+        logger.warning("The table has no rows.%s", frame.attrs[SHEETS])
+    elif not options and same:  # read_table reads the sheet again, with options
+        text = "%s: the sheets %s have the same columns as the first sheet, but are not read: copy "
+        logger.warning(text + "all runs to one sheet with a column of tasks", path, same)
     return frame
 
 
@@ -401,14 +415,16 @@ def check_same_units(
 ) -> None:
     """Raises an error if two tables have different units in the same column.
 
+    If only some tables have a unit, a warning is logged, unless the column's name contains the
+    unit. Except for kelvin, °F, times and outcomes in per cent, there is no warning if the numbers
+    of the tables are similar.
+
     Args:
         tables: Mapping from the names of tables, for messages, to the tables. A table may lack some
             of the columns. Cells without a unit agree with every unit.
         columns: Columns that hold numbers.
         are_outcomes: Whether the columns are outcomes or standard errors. In these columns, only
-            usual units count, because a word after a number may be a remark. For parameters, a
-            warning is logged if one table has a unit, and numbers without a unit in another table
-            are so different that they likely have another unit.
+            usual units count, because a word after a number may be a remark.
 
     Raises:
         InputDataError: If the first unit in a column differs between two tables.
@@ -435,11 +451,14 @@ def check_same_units(
                 f"{name!r} has the unit {unit!r} in the {what}, but {other!r} in the {where}: "
                 "convert all numbers to one unit."
             )
-        if not are_outcomes and found and values[False]:
+        if found and values[False]:
             (unit, what), *_ = found.values()
             low, high, first, last = (f(values[has]) for has in (False, True) for f in (min, max))
             is_far = max(first - high, low - last) > max(high - low, abs(low), abs(high)) / 2
-            if is_far or low > 3 * last or unit in ("K", "°F"):
+            is_other = unit in ("K", "°F", *TIMES) or (are_outcomes and in_per_cent(str(name)))
+            words = {TIMES.get(word, word) for word in words_of(f"{name} {'%' * are_outcomes}")}
+            is_named = words_of(TIMES.get(unit, unit)) <= words
+            if (is_far or is_other or low > 3 * last) and not is_named:
                 text = "%r is from %g to %g %s in the %s, and from %g to %g without a unit in "
                 text += "other tables: write the same unit in all tables"
                 logger.warning(text, name, first, last, unit, what, low, high)
@@ -521,7 +540,8 @@ def decimal_points(
 
 
 def _number_or_none(cell: Any) -> str | None:
-    return cell if isinstance(cell, str) and SEPARATED.fullmatch(cell) else None
+    text = re.sub(r"[‐-―−](?=\.?\d)", "-", cell) if isinstance(cell, str) else ""
+    return text if SEPARATED.fullmatch(text) else None
 
 
 def _split(frame: DataFrame, columns: Collection[Any]) -> dict[Any, DataFrame]:
@@ -733,10 +753,20 @@ def without_codes(column: Series) -> Series:
     return column.mask(column.isin(found))
 
 
-# ------------------------------------------------------------------------------------ similar names
+# ------------------------------------------------------------------------------------------ names
 
 #: Least number of letters of an abbreviation, such as ``mom`` for ``momentum``.
 ENOUGH_LETTERS = 3
+
+
+def words_of(name: str) -> set[str]:
+    """Splits the name of a column into words in lower case; ``"%"`` counts as a word."""
+    return set(re.findall(r"[^\W_]+|%", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()))
+
+
+def in_per_cent(name: str) -> bool:
+    """Returns whether the name of an outcome, such as "yield", suggests values in per cent."""
+    return bool(PER_CENT & words_of(name))
 
 
 def likely_column(name: str, columns: Collection[Any]) -> str | None:

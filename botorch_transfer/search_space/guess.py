@@ -30,6 +30,7 @@ from botorch_transfer.search_space.cells import (
     stripped,
     with_numbers,
     without_codes,
+    words_of,
 )
 from botorch_transfer.search_space.parameters import (
     MAX_NUMBER,
@@ -83,9 +84,6 @@ MEASURES = re.compile(
     r"(fit|train|training|score|eval)_?(seconds|time)|run_?time|wall_?(clock_?)?time|elapsed|"
     r"(predicted_(mean|std)|(expected|probability_of)_improvement)(_.+)?)"  # of suggestions
 )
-
-#: Words in the names of outcomes in per cent.
-PER_CENT = {"%", "percent", "pct", "yield", "conversion", "selectivity", "purity", "ee", "accuracy"}
 
 #: Patterns of cells with dates, durations or dictionaries, and reasons to leave out columns of such
 #: cells. The last pattern matches seconds or milliseconds since 1970, and dates such as 20240502.
@@ -232,16 +230,6 @@ def is_measure(name: str) -> bool:
     return MEASURES.fullmatch(re.sub(r"\W+", "_", bare).strip("_")) is not None
 
 
-def words_of(name: str) -> set[str]:
-    """Splits the name of a column into words in lower case; ``"%"`` counts as a word."""
-    return set(re.findall(r"[^\W_]+|%", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()))
-
-
-def in_per_cent(name: str) -> bool:
-    """Returns whether the name of an outcome, such as "yield", suggests values in per cent."""
-    return bool(PER_CENT & words_of(name))
-
-
 def usual_goal(name: str) -> str:
     """Returns the goal that an outcome's name suggests: ``"min"``, ``"max"`` or ``""`` (none)."""
     kinds = {"min": f"cost|{SMALL_IS_GOOD}", "max": LARGE_IS_GOOD}
@@ -256,6 +244,9 @@ def _describes_runs(column: Series, tasks: Series | None) -> str | None:
     """
     if NOTES.fullmatch(str(column.name)):
         return "identifies a run"
+    groups = None if tasks is None or tasks.is_unique else column.groupby(tasks.to_numpy())
+    if groups and column.nunique(dropna=False) > 1 >= groups.nunique(dropna=False).max():
+        return "has one value in each task"
     cells = column.dropna()
     texts = cells.astype(str)
     if is_numeric_dtype(column.dtype):
@@ -263,13 +254,11 @@ def _describes_runs(column: Series, tasks: Series | None) -> str | None:
         texts = cells.map("{:.0f}".format) if are_close else texts[:0]
     for pattern, reason in HOLD_NO_NUMBERS.items():
         if len(texts) and texts.str.fullmatch(pattern).all():
-            return reason
+            is_choice = pattern == DATE and RUNS_A_LEVEL * texts.nunique() <= len(texts)
+            return reason + ": write other values if they are choices" * is_choice
     if is_measure(str(column.name)):
         return "has the name of a measured result"
-    if tasks is None or column.nunique(dropna=False) < 2 or tasks.is_unique:
-        return None
-    values = column.groupby(tasks.to_numpy()).nunique(dropna=False)
-    return "has one value in each task" if values.max() <= 1 else None
+    return None
 
 
 def _runs(frame: DataFrame, task: str | None, step: str | None, run: str | None) -> Series:

@@ -56,6 +56,10 @@ ARGUMENTS: tuple[tuple[str, Any, str], ...] = (
     ("encode", Callable | None, "give a function of a table"),
 )
 
+#: Types that an argument must not have, because their items have no order or their values would be
+#: ignored.
+REFUSED: dict[str, Any] = {"outcome": set | Mapping, "models": set, "constraints": set}
+
 
 def check_arguments(
     given: Mapping[str, Any], arguments: Sequence[tuple[str, Any, str]] = ARGUMENTS
@@ -76,6 +80,7 @@ def check_arguments(
     for names, kinds, remedy in arguments:
         for name in given.keys() & names.split():
             is_right = isinstance(value := given[name], kinds)
+            is_right &= not isinstance(value, REFUSED.get(name, ()))
             if not is_right or (name == "seed" and not 0 <= value < 2**62):
                 kind = ValueError if is_right else TypeError
                 raise kind(f"{name} is {' '.join(repr(value).split())[:60]}: {remedy}.")
@@ -164,7 +169,8 @@ class SearchSpace:
         object.__setattr__(self, "parameters", parts)
         if not self.parameters:
             raise ValueError("The search space has no parameters: give at least one parameter.")
-        _check_names(self.parameters)
+        _check_names("parameter", self.columns)
+        _check_names("feature", self.feature_names)
         for rank, parameter in enumerate(self.parameters):
             _check_condition(parameter, self.parameters[:rank])
 
@@ -242,7 +248,7 @@ class SearchSpace:
             ['C']
         """
         try:
-            return cls.from_dict(json.loads(decoded(path)[0]))
+            return cls.from_dict(json.loads(decoded(path)[0], object_pairs_hook=_mapping))
         except json.JSONDecodeError as error:
             raise ValueError(f"{path} is not a JSON file of a search space ({error}).") from error
 
@@ -606,15 +612,16 @@ def _check_size(parameter: Parameter, active: NDArray[np.bool_], max_rows: int) 
         )
 
 
-def _check_names(parameters: Sequence[Parameter]) -> None:
-    """Raises an error if parameters share a name or a column of the encoding."""
-    for kind, names in (
-        ("parameter", [parameter.name for parameter in parameters]),
-        ("feature", [name for parameter in parameters for name in parameter.feature_names]),
-    ):
-        if twice := [name for name in names if names.count(name) > 1]:
-            problem = f"The search space has more than one {kind} {twice[0]!r}"
-            raise ValueError(f"{problem}: use different names.")
+def _check_names(kind: str, names: Sequence[str]) -> None:
+    """Raises an error if a name of a parameter, a feature or an entry occurs twice."""
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"The space has more than one {kind} {twice[0]!r}: use different names.")
+
+
+def _mapping(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Converts an object of a JSON file to a dictionary; raises an error if a name is repeated."""
+    _check_names("entry", [name for name, _ in pairs])
+    return dict(pairs)
 
 
 def _check_condition(parameter: Parameter, earlier: Sequence[Parameter]) -> None:
@@ -696,7 +703,6 @@ def _read_condition(
         return condition
     parent, equals, text = (part.strip() for part in str(condition).partition("=="))
     if not equals:
-        problem = f"Parameter {name!r} has the active_if {condition!r}: write 'parent==value'."
-        raise ValueError(problem)
+        raise ValueError(f"Parameter {name!r} has active_if {condition!r}: write 'parent==value'.")
     values = getattr(earlier.get(parent), "values", ())
     return {parent: tuple(value for value in values if str(value) == text) or (text,)}

@@ -123,6 +123,8 @@ class Backtest:
         """Summarizes the result in a few sentences."""
         saved, (low, high) = self.saved, self.interval()
         mean, num = float(saved.mean()), len(saved)
+        if self.model == PLAIN:
+            return f"No compared model learns from old runs: name another model. {self.sample}"
         verb = "saved" if mean >= 0 else "cost"
         ends = sorted([low, high] if mean >= 0 else [-low, -high])
         text = (
@@ -212,7 +214,9 @@ def backtest(
     if space is None:
         raise TypeError("space is None: give a SearchSpace, such as guess_space(history).")
     models = [models] if isinstance(models, str) else models
-    usual: Sequence[Any] = [named_model(None), SORTED] if models is None else models
+    usual: list[Any] = [named_model(None), SORTED] if models is None else [*models]
+    if not usual:
+        raise ValueError("models is []: name a model, or omit models=.")
     names = list(dict.fromkeys([*(getattr(m, "__name__", m) for m in usual), PLAIN]))
     made = {name: named_model(name) for name in names}
     tables = read_study(**{n: given[n] for n in signature(read_study).parameters if n in given})

@@ -109,11 +109,12 @@ def _suggest(options: argparse.Namespace) -> None:
         raise ValueError("--append adds rows to the file of this study's runs: give this file.")
     if options.runs is not None and options.runs in (options.history or []):
         raise ValueError(
-            f"{options.runs} is both the old runs and the runs of this study: name another file."
+            f"{options.runs} is both the old runs and this study's runs: name another."
         )
-    if options.runs is not None and not (options.append or options.runs.exists()):
+    may_start = options.append and options.runs.parent.is_dir()
+    if options.runs is not None and not (may_start or options.runs.exists()):
         raise ValueError(
-            f"There is no file {options.runs}: correct its name, or give --append to create it."
+            f"There is no file {options.runs}: correct its name, or create its folder for --append."
         )
     _check_output(options, options.report, ".html", options.candidates)
     tables, runs = _tables(options)
@@ -155,7 +156,8 @@ def _check_output(options: Any, path: Path | None, ending: str, *others: Path | 
     inputs = [*options.history, options.runs, options.space, *others]
     if path.resolve() in [each.resolve() for each in inputs if each is not None]:
         raise ValueError(f"The output file {path} is also an input file: name another file.")
-    if path.suffix.lower() in {".csv", ".html", ".json", ".xlsx"} - {ending}:
+    suffix, formats = path.suffix.lower(), {".csv", ".html", ".json", ".xlsx"} - {ending}
+    if suffix in formats or (ending == ".html" and suffix not in ("", ".htm", ending)):
         raise ValueError(f"{path} must end in {ending}: write {path.with_suffix(ending)}.")
 
 
@@ -188,9 +190,7 @@ def _tables(options: argparse.Namespace) -> tuple[EncodedTables, DataFrame | Non
         The encoded tables. Also the table of this study's runs, or ``None`` without such a file.
     """
     if options.space is None and options.candidates is None:
-        raise ValueError(
-            "There is no search space: give a JSON file as the first argument, or --candidates."
-        )
+        raise ValueError("There is no search space: give a JSON file first, or --candidates.")
     space = None if options.space is None else SearchSpace.from_json(options.space)
     files = _named(options, "runs candidates")
     if options.append and not (options.runs.exists() and options.runs.stat().st_size):
@@ -311,7 +311,8 @@ def _pairs(texts: Sequence[str], option: str, first: str | None = None) -> dict[
         if not equals and first is not None:
             name, value, equals = first, text, "="
         if not name or (option in ("--rename", "--fixed") and not value):
-            raise ValueError(f"{option} has {text!r}: write it as name=value, such as x=0.5.")
+            form = "old=new, as T=temp" if option == "--rename" else "name=value, such as x=0.5"
+            raise ValueError(f"{option} has {text!r}: write it as {form}.")
         if name in pairs:
             raise ValueError(f"{option} names {name!r} twice: name it once.")
         pairs[name] = value if equals and value else None

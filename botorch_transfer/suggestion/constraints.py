@@ -145,10 +145,10 @@ def read_constraint(text: str, space: SearchSpace) -> list[Condition]:
         equals = re.search(r"(?<![<>=!])=(?!=)", QUOTED.sub("", text))
         problem = "has = in place of ==" if equals else "is not a linear comparison of parameters"
         if isinstance(error, KeyError):
-            problem = (
-                f"names {error.args[0]!r}, which is not a "
-                f"parameter{hint(error.args[0], space.columns)}"
-            )
+            name = error.args[0]
+            remark = f" (a limit on an outcome has the form '{name} <= 5' or '{name} >= 5')"
+            problem = f"names {name!r}, which is not a parameter"
+            problem += hint(name, space.columns) or remark
         raise ValueError(
             f"The constraint {text!r} {problem}: write a constraint as 'a + 2 * b <= 1', with <=, "
             ">= or ==, or combine comparisons by 'and', 'or', 'not' and at_most(2, a, b). "
@@ -282,9 +282,7 @@ class _Reader:
                 return
         weights, bound = self.weights(left, right)
         if not weights:
-            raise ValueError(
-                f"The constraint {self.text!r} names no parameter: omit the constraint."
-            )
+            raise ValueError(f"The constraint {self.text!r} names no parameter: omit it.")
         if len(weights) == 1:
             ((name, weight),) = weights.items()
             self.ends.setdefault(name, []).append(bound / weight)

@@ -33,7 +33,7 @@ from botorch_transfer.model import predicted_moments
 from botorch_transfer.progress import showing
 from botorch_transfer.saving import cached_in
 from botorch_transfer.search_space import SearchSpace
-from botorch_transfer.search_space.cells import check_same_units, errors_in, with_numbers
+from botorch_transfer.search_space.cells import check_same_units, errors_in, hint, with_numbers
 from botorch_transfer.search_space.space import check_arguments, check_table
 from botorch_transfer.suggestion.outcomes import (
     fit_model,
@@ -366,8 +366,10 @@ def predict(
     """
     check_arguments(locals())
     spare = {"fixed", "repeats", *(() if space is None else ("candidates", "cost"))}
-    if useless := options.keys() - (signature(read_study).parameters.keys() - spare):
-        raise TypeError(f"predict does not use {min(useless)}=: leave out this argument.")
+    used = signature(read_study).parameters.keys() - spare
+    if useless := options.keys() - used:
+        remark = hint(name := min(useless), sorted(used)[::-1], "argument")
+        raise TypeError(f"predict does not use {name}={remark}: leave out this argument.")
     tables = read_study(space, history, runs, outcome, goal, **options)
     with cached_in(cache), showing(progress):
         return predict_rows(tables, rows, model, seed)
@@ -413,9 +415,7 @@ def predict_rows(
         X = tables.space.encode(with_numbers(rows, names))
     with _fitted(tables, model, seed) as (_, tables, models):
         if not models:
-            raise ValueError(
-                "No model has been fitted: give a history or runs, and a model= that predicts."
-            )
+            raise ValueError("No model is fitted: give a history or runs, and another model=.")
         return rows.assign(**_predictions(tables.outcomes, models, X, QUANTILES))
 
 
@@ -489,9 +489,7 @@ def _fitted(
         tables = tables._replace(sources=dict.fromkeys(tables.sources))
     elif model is not None and not tables.has_sources:
         name = getattr(model, "__name__", model)
-        raise ValueError(
-            f"{name} learns from old runs, but there are none: give a history, or omit model=."
-        )
+        raise ValueError(f"{name} learns from old runs, but has none: give some, or omit model=.")
     with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
         for kind in (BotorchWarning, NumericalWarning):
             warnings.simplefilter("ignore", kind)

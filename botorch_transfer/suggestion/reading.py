@@ -43,8 +43,13 @@ from botorch_transfer.outcome_transforms import (
 )
 from botorch_transfer.prior import TransferPrior
 from botorch_transfer.search_space import SearchSpace, guess_space
-from botorch_transfer.search_space.cells import check_same_units, with_numbers
-from botorch_transfer.search_space.guess import STEPS, in_per_cent, usual_goal
+from botorch_transfer.search_space.cells import (
+    check_same_units,
+    in_per_cent,
+    likely_column,
+    with_numbers,
+)
+from botorch_transfer.search_space.guess import STEPS, usual_goal
 from botorch_transfer.search_space.space import check_arguments, check_table
 from botorch_transfer.suggestion.constraints import names_some, read_constraint, with_operators
 from botorch_transfer.suggestion.outcomes import old_tasks
@@ -250,7 +255,9 @@ def read_outcomes(
         message = "goal=%r applies to all outcomes %s: give a list if the goals differ"
         logger.warning(message, goals[0], names)
     if not names or len(goals) != len(names):
-        raise ValueError(f"There are {len(names)} outcomes and {len(goals)} goals: give one each.")
+        raise ValueError(
+            f"There are {len(names)} outcomes and {len(goals)} goals: name all outcomes and goals."
+        )
     if bad := [value for value in goals if value not in ("min", "max")]:
         raise ValueError(f"goal is {bad[0]!r}: use 'min' or 'max'.")
     signs = [1.0 if value == "max" else -1.0 for value in goals]
@@ -299,7 +306,7 @@ def _split_constraints(
     if constraints is None or isinstance(constraints, Mapping):
         return dict(constraints or {}), []
     limits, linear = {}, []
-    limit = r"""\s*(?!not\b|at_most\b)[`"']?([^<>=+*`"']+?)[`"']?\s*([<>]=?[^<>=]+)"""
+    limit = r"""\s*(?!not\b|at_most\b|[-.\d]+ *[<>])[`"']?([^<>=+*`"']+?)[`"']?\s*([<>]=?[^<>=]+)"""
     for text in map(with_operators, constraints):
         parts = re.fullmatch(limit, text)
         if parts and parts[1] not in parameters and not names_some(text, parameters):
@@ -448,7 +455,16 @@ def read_study(
         known = concat([candidates, history], join="inner", ignore_index=True)  # skips None
         known = concat([known, None if runs is None else runs.filter(list(known))])
         others = [task, status, *columns] if cost is None else [task, status, *columns, cost]
+        if known.columns.empty:
+            raise InputDataError("The candidates and the history share no column: rename columns.")
+        absent: Any = [] if history is None else history.columns.difference([*candidates, *others])
+        for name in candidates.select_dtypes("number").columns.difference(known.columns):
+            if likely := likely_column(name, absent):
+                logger.warning("%r is no parameter: if it is %r, use one name", name, likely)
         space = guess_space(known, [name for name in others if name in known])
+        own = space if runs is None or runs.empty else runs
+        if lacked := [name for name in space.columns if name not in own.columns]:
+            raise InputDataError(f"The runs lack {lacked[0]!r} of the guessed space: add it.")
     if space is None:
         raise TypeError("space is None: give a SearchSpace, or give candidates=.")
     linear = [constraint for text in between for constraint in read_constraint(text, space)]
@@ -462,6 +478,10 @@ def read_study(
         # The table that suggest returns has its own columns with these names.
         candidates = candidates.drop(columns=[*ADDED, *columns], errors="ignore")
     region = Region(space, fixed, linear, candidates, repeats, cost)
+    for each in space.parameters if fixed else ():
+        is_known = each.active_if and {each.name, *each.active_if} <= {*(fixed or ())}
+        if is_known and region.decode(region.sample(1, seed=0))[each.name].isna().all():
+            raise ValueError(f"Fixed values make {each.name!r} inactive: omit it from fixed=.")
     named = [("noise", each.noise) for each in outcomes]
     named += [("step", step), ("status", status), ("run", run)]
     named = [(argument, column) for argument, column in named if column is not None]
@@ -476,6 +496,15 @@ def read_study(
     curves = None if step is None else CurveColumns(step, key, status)
     options: dict[str, Any] = {"missing": missing, "curves": curves, "robust": robust}
     read = read_tables(region, outcomes, history, runs, task, status, prior=prior, **options)
+    if runs is not None and task in {*runs} - {*space.columns} and runs[task].nunique() > 1:
+        message = "This study's runs have the tasks %r and %r: move old runs to the history"
+        logger.warning(message, *runs[task].dropna().unique()[:2])
+    for i, target in enumerate(read.outcomes):
+        data = [old.Y for old in old_tasks(read.sources[target.name]).values()]
+        Y = torch.cat([*data, read.runs.known(i).Y])
+        if target.limit is not None and len(Y) >= 5 and target.limit - Y.max() > Y.std():
+            message = "No run satisfies the limit %g of %r (best value: %g): check the unit"
+            logger.warning(message, target.bound, target.name, target.original(Y.max()))
     return read._replace(given=present)
 
 
@@ -533,7 +562,7 @@ def read_tables(
     if history is not None:
         history = without_repeats(history, runs, space, outcomes, task)
         history = None if history.empty else history
-    sources: Any = {name: _read_prior(name, prior, len(names)) for name in names}
+    sources: Any = {name: _read_prior(name, prior, len(names), space) for name in names}
     failed: Tensor | None = None
     if history is not None:
         given = space, outcomes, task, missing
@@ -599,7 +628,7 @@ def _check_roles(
             )
 
 
-def _read_prior(name: str, prior: Any, num_outcomes: int) -> Any:
+def _read_prior(name: str, prior: Any, num_outcomes: int, space: SearchSpace) -> Any:
     """Returns the prior of the outcome ``name``; ``None`` if the outcome has no prior."""
     found = prior.get(name, prior) if isinstance(prior, Mapping) else prior
     if found is None:
@@ -609,6 +638,10 @@ def _read_prior(name: str, prior: Any, num_outcomes: int) -> Any:
     is_own = found is not prior or num_outcomes == 1
     if not is_own or not all(isinstance(part, TransferPrior) for part in parts):
         raise TypeError(
-            f"There is no prior of the outcome {name!r}: give a dictionary from outcomes to priors."
+            f"There is no prior of the outcome {name!r}: load a prior by SourceGPs.load(path), or "
+            "give a dictionary from outcomes to priors."
         )
+    if wrong := {part.dim for part in parts} - {None, space.dim}:
+        problem = f"The prior has {wrong.pop()} inputs, but the space has {space.dim} columns"
+        raise InputDataError(f"{problem}: give a prior that was fitted in this space.")
     return found

@@ -26,6 +26,7 @@ from torch import Tensor
 from botorch_transfer.data.measurements import numbers
 from botorch_transfer.search_space import SearchSpace
 from botorch_transfer.search_space.cells import errors_in, refuse_cell, with_numbers
+from botorch_transfer.search_space.parameters import refuse_where
 from botorch_transfer.suggestion.constraints import Condition, Repair, parameter_of
 
 logger = logging.getLogger(__name__)
@@ -128,9 +129,15 @@ class Region:
         found: dict[int, float] = {}
         for name, value in (self.fixed or {}).items():
             parameter = parameter_of(name, self.space, "fixed")
+            if value is None and not parameter.may_be_empty:
+                raise ValueError(f"The fixed value of {name!r} is None: omit {name!r} from fixed=.")
             try:
                 cell = with_numbers(DataFrame({name: [value]}), self.space.number_columns)
-                unit = parameter.encode(cell)[0]
+                (unit,) = parameter.encode(cell)
+                if self.table is None and getattr(parameter, "step", None) is not None:
+                    bad = np.abs(parameter.place(parameter.decode(unit[None])) - unit) > 1e-9
+                    problem = f"not a multiple of its step {parameter.step}: round the value"
+                    refuse_where(bad, cell[name], problem)
             except InputDataError as error:
                 about_rows = " in row 0|: correct the cell, or empty it|,? or drop these rows"
                 problem = re.sub(about_rows, "", str(error))
@@ -232,8 +239,12 @@ class Region:
         if self.constraints:
             held = _num_held(self.constraints, self._rounded(X))
             allowed = torch.from_numpy(held == len(self.constraints))
-        if self.fixed:
-            allowed &= ((self._with_fixed(X) - X).abs() < 1e-9).all(dim=-1)
+        for name in self.fixed or {}:
+            columns, parameter = self.space.feature_indices[name], parameter_of(name, self.space)
+            wanted = X.new_tensor([self.fixed_columns[column] for column in columns])
+            is_empty = torch.tensor(self.space.decode(X)[name].isna().to_numpy())
+            is_idle = (X[:, columns] == torch.tensor(parameter.neutral)).all(dim=-1) & is_empty
+            allowed &= is_idle | ((X[:, columns] - wanted).abs() < 1e-9).all(dim=-1)
         return allowed
 
     def _rounded(self, X: Tensor) -> DataFrame:

@@ -282,38 +282,39 @@ def test_of_a_single_prior_there_are_the_models_that_take_it(name):
     assert torch.equal(model.posterior(TEST_X).mean, expected.posterior(TEST_X).mean)
 
 
+def _refused(error, message, *given, **options):
+    with pytest.raises(error, match=message):
+        TransferGP(*target(3), *given, **options)
+
+
 def test_what_is_no_prior_of_the_members_is_refused():
-    X, Y = target(3)
-    other = PretrainedPrior.hyperbo(X.shape[-1])
-    with pytest.raises(TypeError, match="members \\(population, scaml\\) accepts a Pretr"):
-        TransferGP(X, Y, other)
-    with pytest.raises(ValueError, match="prior= has priors for scaml, but the members are"):
-        TransferGP(X, Y, {"scaml": PRIOR["scaml"]})
-    with pytest.raises(ValueError, match="for population, scaml, but the members are guarded"):
-        TransferGP(X, Y, PRIOR, members={"guarded": GuardedTransferGP})
-    with pytest.raises(TypeError, match="but this model needs a SourcePopulation"):
-        TransferGP(X, Y, {"population": PRIOR["scaml"], "scaml": PRIOR["scaml"]})
-    with pytest.raises(ValueError, match="There are no members"):
-        TransferGP(X, Y, PRIOR, members={})
-    with pytest.raises(ValueError, match="'plain' is reserved for the plain GP"):
-        TransferGP(X, Y, PRIOR["scaml"], members={PLAIN_MEMBER: ScaMLGP})
+    other, sources = PretrainedPrior.hyperbo(target(3)[0].shape[-1]), PRIOR["scaml"]
+    _refused(TypeError, r"members \(population, scaml\) accepts a Pretr", other)
+    _refused(ValueError, "prior= has priors for scaml, but the members are", {"scaml": sources})
+    members = {"guarded": GuardedTransferGP}
+    _refused(ValueError, "for population, scaml, but the members are g", PRIOR, members=members)
+    twice = {"population": sources, "scaml": sources}
+    _refused(TypeError, "but this model needs a SourcePopulation", twice)
 
 
-class _NoNoise(ScaMLGP):
-    def __init__(self, train_X, train_Y, prior):
-        super().__init__(train_X, train_Y, prior)
+def _no_noise(train_X, train_Y, prior):
+    return ScaMLGP(train_X, train_Y, prior)
 
 
 def test_members_that_do_not_fit_are_refused():
-    X, Y = target(3)
-    fully_bayesian = partial(FullyBayesianHyperpriorGP, num_samples=8, num_members=2)
-    with pytest.raises(ValueError, match="FullyBayesianHyperpriorGP predicts a mixture"):
-        TransferGP(X, Y, SOURCES, members={"averaged": fully_bayesian})
-    members = {"population": PopulationGP, "log": partial(ScaMLGP, outcome_transform=Log())}
-    with pytest.raises(ValueError, match="member 'log' has its own outcome transform Log: give"):
-        TransferGP(X, Y, SOURCES, members=members)
-    with pytest.raises(ValueError, match="has no option 'train_Yvar'"):
-        TransferGP(X, Y, SOURCES, torch.ones_like(Y), members={"none": _NoNoise})
+    log = {"population": PopulationGP, "log": partial(ScaMLGP, outcome_transform=Log())}
+    mixture = partial(FullyBayesianHyperpriorGP, num_samples=8, num_members=2)
+    for error, message, members in (
+        (ValueError, "There are no members", {}),
+        (TypeError, "members is .*: give a dictionary from names to model classes", [ScaMLGP]),
+        (TypeError, "The model class is a str: give a model class", {"scaml": "ScaMLGP"}),
+        (ValueError, "'plain' is reserved for the plain GP", {PLAIN_MEMBER: ScaMLGP}),
+        (ValueError, "FullyBayesianHyperpriorGP predicts a mixture", {"averaged": mixture}),
+        (ValueError, "member 'log' has its own outcome transform Log: give", log),
+    ):
+        _refused(error, message, SOURCES, members=members)
+    noise, members = torch.ones(3, 1).double(), {"none": _no_noise}
+    _refused(ValueError, "has no option 'train_Yvar'", SOURCES, noise, members=members)
 
 
 def test_members_of_other_priors():

@@ -95,6 +95,9 @@ def test_experiments_without_data_are_left_out_and_names_differ(make_client, cap
     assert "Old experiments without data are left out: new" in caplog.messages
     with pytest.raises(UserInputError, match="different names"):
         TransferHistory.from_experiments([old, old])
+    nameless = old_experiment([C, GAMMA], name=None)
+    tasks = TransferHistory.from_experiments([old, nameless]).columns[TASK]
+    assert (set(tasks), nameless.has_name) == ({"old_loss", "experiment 1_loss"}, False)
 
 
 def test_arms_from_before_a_parameter_came_have_its_backfill_value(make_client):

@@ -174,7 +174,8 @@ def test_an_empty_history_falls_back_with_one_line(make_client, history, caplog)
     ("options", "message"),
     [
         ({"model": SingleTaskGP, "history": FRAME}, "one of the classes of botorch_transfer"),
-        ({"history": "runs.csv"}, "is a str"),
+        ({"model": FRAME}, "model is DataFrame: give one of the classes"),
+        ({"history": "runs.csv"}, "The history is a str: give a table, a dictionary"),
         ({"history": [3]}, "The history is a list: give a table"),
         ({"history": ("old.db", ["monday"])}, "give a URL, such as 'sqlite:///old.db'"),
         ({"history": FRAME, "rename": {"c": "C"}}, "names the column 'c', which the table lacks"),

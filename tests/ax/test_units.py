@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from ax.adapter.data_utils import ExperimentData
 from ax.api.client import Client
+from botorch.exceptions.warnings import InputDataWarning
 
 from botorch_transfer.ax.adapter import StandardizeByHistory, TransferAdapter
 from botorch_transfer.ax.history import TransferHistory
@@ -121,6 +122,8 @@ def test_codes_are_missing_whatever_the_goal(standardized: Standardized, caplog)
     assert transform.Ymean["loss"] == pytest.approx(np.mean(OLD))
     told = "The column 'loss' has the code -999, as -999.0 in row 100 of task '0', which is"
     assert caplog.text.count(told) == 1
+    with pytest.warns(InputDataWarning, match="'loss' seems to have negative values in this study"):
+        standardized({"loss": [-12.0, -14.0]}, {"loss": OLD})
 
 
 @pytest.mark.parametrize(("constraint", "sign"), [("cost <= 9", 1.0), ("cost >= -9", -1.0)])

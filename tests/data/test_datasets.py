@@ -75,7 +75,7 @@ X, Y = tensors()
 BAD_TASKS = {
     "empty": ((X[:0], Y[:0]), "'bad' has no points: leave out"),
     "nan in X": ((X.where(X[2, 0] != X, torch.nan), Y), "'bad': X has a NaN or .* in row 2"),
-    "inf in Y": ((X, Y.where(Y[1] != Y, torch.inf)), "'bad': Y has a NaN or .* in row 1: drop"),
+    "inf in Y": ((X, Y.where(Y[1] != Y, torch.inf)), "'bad': Y has a NaN or .* in row 1: correct"),
     "nan in Yvar": ((X, Y, Y * torch.nan), "'bad': Yvar has a NaN or infinite value in row 0"),
     "Y is n": ((X, Y[:, 0]), r"Y of task 'bad' .* \(4,\), .* 4 points: give a 4 x 1"),
     "Y is n x 2": ((X, X), r"Y of task 'bad' has the shape \(4, 2\)"),

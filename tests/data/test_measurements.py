@@ -61,11 +61,15 @@ def test_cells_without_a_number(fate, cells):
 
 
 @pytest.mark.parametrize("cell", ["1,234", "1 or 3", "1/3", "20-30", "±2", "y 45", "ca. 1,3", [1]])
-def test_a_cell_with_digits_that_is_no_number_is_refused(cell):
-    problem = f"The column 'y' has {cell!r} in row 1, which has digits but is not a number: write"
+def test_text_with_digits_that_is_no_number_is_refused(cell):
+    remark = " (maybe with a separator of thousands)" * (cell == "1,234")
+    problem = (
+        f"has {cell!r}{remark} in row 1, which has digits but is not a number: write one number"
+    )
     with pytest.raises(InputDataError) as caught:
         read(["5", cell])
-    assert str(caught.value) == problem + " one number with a decimal point, or empty the cell."
+    told = f"The column 'y' {problem} with a decimal point, or empty the cell."
+    assert str(caught.value) == told
 
 
 def test_standard_errors_are_those_of_the_cells_or_of_a_column():
@@ -307,19 +311,21 @@ def test_a_negated_word_is_no_failure():
 @pytest.mark.parametrize(
     ("cell", "failed"),
     [
-        ("0.3 (error 0.1)", False),
-        ("0.2 (nr. 3)", False),
-        ("0.1 (no error)", False),
-        ("0.6 (not failed)", False),
-        ("0.5 [valid]", False),
-        ("0.4 (failed)", True),
-        ("12 failed", True),
-        ("5 min timeout", True),
-        ("crashed at epoch 5", True),
-        ("no product", True),
+        *[(cell, False) for cell in ("0.3 (error 0.1)", "0.2 (nr. 3)", "0.1 (no error)")],
+        *[(cell, False) for cell in ("0.6 (not failed)", "0.5 [valid]")],
+        *[(cell, True) for cell in ("0.4 (failed)", "12 failed", "5 min timeout")],
+        *[(cell, True) for cell in ("crashed at epoch 5", "no product")],
     ],
 )
 def test_words_beside_a_number(cell, failed):
     frame = read([cell, "1"])
     assert (frame[FATE].iloc[0] == "failed") == failed
     assert frame["y"].isna().tolist() == [failed, False]
+
+
+def test_an_outcome_of_minus_one_may_mean_a_missing_outcome(caplog):
+    for cells in ("-1 0 30 80", "-1 -1 0 2 80", "-1 -1 -3 30 80", "-1 -1 0 30 80", "-1 20 80"):
+        measured([None, DataFrame({"y": cells.split()})], [Outcome("y", 1.0)])
+    told = "which may mean a missing outcome: if so, empty the cell."
+    rows = ("row 0 (and one more row)", "row 0")
+    assert caplog.messages == [f"The column 'y' has -1.0 in {row}, {told}" for row in rows]

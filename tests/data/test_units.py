@@ -148,9 +148,12 @@ def test_outcomes_outside_of_what_they_can_be(caplog):
     read_study(space, None, runs, "y", "max", outcome_range=(0, 1))
     assert caplog.messages[0].startswith(told)
     yields = pd.DataFrame({"yield": [-0.5, 60, 80, -20]})  # -0.5 may be an error of measurement
-    told = "'yield' has -20 in row 3 of this study, outside of the usual range 0 to inf: correct"
+    told = "'yield' has -20 in row 3 of this study, outside of the usual range 0 to 100: correct"
     assert wrong_outcomes(None, yields, "yield").startswith(told)
     assert wrong_outcomes(None, yields.rename(columns={"yield": "ee"}), "ee") is None
+    large = [pd.DataFrame({"purity": [60, 70, 80, value]}) for value in (104, 150)]
+    found = [wrong_outcomes(None, runs, "purity") for runs in large]
+    assert [text is None for text in found] == [True, False]  # 104 may be an error of measurement
 
 
 SCRAP = np.array([3.92, 8.18, 2.9, 6.79, 6.32, 5.64, 4.0, 5.41])

@@ -25,8 +25,8 @@ from botorch.models.transforms.outcome import (
 from botorch.posteriors import TransformedPosterior
 from botorch.sampling import IIDNormalSampler
 from botorch.utils.datasets import MultiTaskDataset, SupervisedDataset
-from gpytorch.kernels import MaternKernel
-from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood
 
 from botorch_transfer.arguments import constructor_arguments
 from botorch_transfer.models import PretrainedGP
@@ -85,6 +85,9 @@ def test_every_argument_is_documented(case):
     ("name", "value", "remedy"),
     [
         ("likelihood", "gaussian", r"'gaussian': give a Likelihood, such as Gaussian"),
+        ("likelihood", MultitaskGaussianLikelihood(2), "for several outcomes: give Gaussian"),
+        ("covar_module", ScaleKernel(RBFKernel(ard_num_dims=5)), "for 5 inputs: give ard_num_dims"),
+        ("covar_modules", [RBFKernel(ard_num_dims=5)], "for 5 inputs: give ard_num_dims"),
         ("covar_module", "rbf", r"'rbf': give a Kernel, such as RBFKernel\(\)"),
         ("covar_modules", "rbf", "'rbf': give a list of kernels"),
         ("covar_module", MaternKernel, "<class .*MaternKernel'>: give a Kernel"),
@@ -95,7 +98,7 @@ def test_every_argument_is_documented(case):
 )
 def test_modules_of_a_wrong_type_are_refused(case, name, value, remedy):
     if name in constructor_arguments(case.model_class):
-        with pytest.raises(TypeError, match=f"^{name} is {remedy}"):
+        with pytest.raises((TypeError, InputDataError), match=f"^{name}? is {remedy}"):
             case.model_class(*FAMILY.target(3), FAMILY.sources(), **{name: value})
 
 

@@ -27,6 +27,13 @@ def old_study(
     return study
 
 
+def tuned(objective: Callable[[optuna.Trial], Any], trials: int, transfer: Any) -> optuna.Study:
+    """A new study of the sampler."""
+    study = optuna.create_study(sampler=transfer)
+    study.optimize(objective, n_trials=trials)
+    return study
+
+
 def drawn_history(distributions: Mapping[str, BaseDistribution]) -> OptunaHistory:
     """Two old studies of some distributions, whose outcome is the sum of ranks."""
     studies = []

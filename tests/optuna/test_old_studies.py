@@ -135,7 +135,7 @@ def test_storage_and_suggest(tmp_path: Path):
 def test_studies_that_do_not_fit_are_refused():
     both = old_study(lambda t: (t.suggest_float("x", 0, 1), 0), "both", directions=["minimize"] * 2)
     one = old_study(lambda trial: trial.suggest_float("x", 0, 1), "one")
-    with pytest.raises(ValueError, match="'both' has 2 objectives, and the study 'one' has 1:"):
+    with pytest.raises(ValueError, match="'both' has 2 objectives, and the first study has 1:"):
         history_of([one, both])
     with pytest.raises(ValueError, match="no studies: give at least one"):
         history_of([])

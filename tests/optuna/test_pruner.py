@@ -113,12 +113,13 @@ def test_before_a_trial_is_complete_the_best_prediction_is_the_reference() -> No
 
 
 @pytest.mark.parametrize("empty", [False, True])
-def test_without_old_curves_its_own_complete_trials_tell(empty: bool) -> None:
+def test_without_old_curves_its_own_complete_trials_tell(empty: bool, caplog: Any) -> None:
     old = optuna.create_study(study_name="monday")
     old.add_trial(create_trial(params={"x": 0.1}, distributions=UNIT, value=1.0))
     history, step = ([], "epoch") if empty else (old, None)
     study = optuna.create_study(pruner=TransferPruner(history, step))
     states = tune(study, [0.1, 0.3, 0.2, 1.0])
+    assert caplog.text.count("The history does not help: no complete trial") == (not empty)
     assert states[0] == TrialState.COMPLETE
     assert states[-1] == TrialState.PRUNED
 

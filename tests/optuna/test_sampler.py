@@ -22,10 +22,11 @@ from optuna.trial import Trial, TrialState, create_trial
 from botorch_transfer import FloatParameter, ScaMLGP, SearchSpace, SourceGPs, from_dataframe
 from botorch_transfer.data.measurements import FATE
 from botorch_transfer.memo import clear_memos
+from botorch_transfer.old_studies import history_of
 from botorch_transfer.optuna import TransferSampler
 from botorch_transfer.optuna import sampler as sampler_module
 from botorch_transfer.suggestion import reading
-from tests.optuna.studies import UNIT, old_study, sampler, states, table
+from tests.optuna.studies import UNIT, old_study, sampler, states, table, tuned
 from tests.suggestion.brief_search import brief_search
 
 
@@ -49,9 +50,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         return read_runs(space, runs, outcomes, status)
 
     def spy(tables_read, n, model, seed):
-        read = tables_read.runs._asdict()
-        found.append({**read, **tables_read._asdict(), "runs": tables[-1], "n": n})
-        found[-1]["space"] = tables_read.space
+        own = {"runs": tables[-1], "space": tables_read.space, "n": n}
+        found.append({**tables_read.runs._asdict(), **tables_read._asdict(), **own})
         return suggest_rows(tables_read, n, model, seed)
 
     tables: list[Any] = []
@@ -88,8 +88,8 @@ def test_studies_of_the_opposite_direction_give_one_warning(direction: str, capl
 def test_a_parameter_may_be_called_like_what_suggestions_add(name: str):
     old = table().rename(columns={"x": name})
     space = {name: FloatDistribution(0.0, 1.0)}
-    study = optuna.create_study(sampler=sampler(history=old, space=space, seed=0))
-    study.optimize(lambda trial: (trial.suggest_float(name, 0, 1) - 0.3) ** 2, n_trials=1)
+    transfer = sampler(history=old, space=space, seed=0)
+    study = tuned(lambda trial: (trial.suggest_float(name, 0, 1) - 0.3) ** 2, 1, transfer)
     assert study.trials[0].params[name] == pytest.approx(0.3, abs=0.1)
 
 
@@ -100,8 +100,7 @@ def test_todays_conditions_are_fixed():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         today = optuna.samplers.PartialFixedSampler({"y": 0.9}, transfer)
-    study = optuna.create_study(sampler=today)
-    study.optimize(lambda trial: objective(trial) + trial.suggest_float("y", 0, 1), n_trials=3)
+    study = tuned(lambda trial: objective(trial) + trial.suggest_float("y", 0, 1), 3, today)
     assert [trial.params["y"] for trial in study.trials] == [0.9] * 3
     assert study.trials[0].params["x"] == pytest.approx(0.3, abs=0.1)
     assert _apart(study) > 1e-4
@@ -118,8 +117,7 @@ def test_reseed_rng_differs_in_each_worker():
 
 
 def test_pickles_and_goes_on():
-    study = optuna.create_study(sampler=sampler(seed=0))
-    study.optimize(objective, n_trials=2)
+    study = tuned(objective, 2, sampler(seed=0))
     study.sampler = pickle.loads(pickle.dumps(study.sampler))
     study.optimize(objective, n_trials=1)
     assert _apart(study) > 1e-4
@@ -135,8 +133,7 @@ def test_log_takes_logarithms_of_old_and_new_trials():
     taken = []
     for of_trial, log in ((positive, True), (logarithm, False)):
         old = [old_study(of_trial, name) for name in ("monday", "tuesday")]
-        study = optuna.create_study(sampler=TransferSampler(old, ScaMLGP, seed=0, log=log))
-        study.optimize(of_trial, n_trials=2)
+        study = tuned(of_trial, 2, TransferSampler(old, ScaMLGP, seed=0, log=log))
         taken.append([trial.params for trial in study.trials])
     assert taken[0] == taken[1]
 
@@ -164,13 +161,11 @@ def test_all_kinds_of_histories(tmp_path: Path):
     names = ["monday", "tuesday"]
     firsts = []
     for history in (old, (url, names)):
-        study = optuna.create_study(sampler=TransferSampler(history, ScaMLGP, seed=0))
-        study.optimize(objective, n_trials=1)
+        study = tuned(objective, 1, TransferSampler(history, ScaMLGP, seed=0))
         firsts.append(study.trials[0].params["x"])
     assert firsts == [firsts[0]] * 2
     assert firsts[0] == pytest.approx(0.3, abs=0.15)
-    study = optuna.create_study(sampler=TransferSampler(old[0], ScaMLGP, seed=0))
-    study.optimize(objective, n_trials=1)
+    study = tuned(objective, 1, TransferSampler(old[0], ScaMLGP, seed=0))
     assert states(study) == [TrialState.COMPLETE]
 
 
@@ -179,11 +174,10 @@ def test_saved_prior(tmp_path: Path):
     data = from_dataframe(table(), space, "value", "task", goal="min")
     SourceGPs.fit(data).save(tmp_path / "prior.safetensors")
     prior = SourceGPs.load(tmp_path / "prior.safetensors")
-    study = optuna.create_study(sampler=sampler(history=prior, space=space, seed=0))
-    study.optimize(objective, n_trials=2)
+    study = tuned(objective, 2, sampler(history=prior, space=space, seed=0))
     assert study.trials[0].params["x"] == pytest.approx(0.3, abs=0.1)
-    other = optuna.create_study(sampler=sampler(history={"value": prior}, seed=0))
-    other.optimize(lambda trial: trial.suggest_float("x", 0, 0.9), n_trials=1)
+    by_name = sampler(history={"value": prior}, seed=0)
+    other = tuned(lambda trial: trial.suggest_float("x", 0, 0.9), 1, by_name)
     assert other.trials[0].params["x"] == study.trials[0].params["x"]
     with pytest.raises(ValueError, match="trials differ from the search space of the prior"):
         other.optimize(lambda trial: trial.suggest_float("x", 0, 0.9), n_trials=1)
@@ -191,8 +185,7 @@ def test_saved_prior(tmp_path: Path):
 
 def test_own_study_is_no_history(asked: list[dict[str, Any]]):
     old = [old_study(objective, name) for name in ("monday", "tuesday")]
-    new = TransferSampler(old, ScaMLGP, seed=0)
-    study = optuna.create_study(study_name="monday", sampler=new)
+    study = optuna.create_study(study_name="monday", sampler=TransferSampler(old, ScaMLGP, seed=0))
     study.optimize(objective, n_trials=1)
     assert list(asked[0]["sources"]["value"]) == ["tuesday"]
 
@@ -229,8 +222,7 @@ def test_choices_that_changed_between_old_studies_wait_for_new_ones(asked: list[
         return lambda t: t.suggest_float("x", 0, 1) + len(t.suggest_categorical("k", choices))
 
     old = [old_study(make(["a", "bb"]), "monday"), old_study(make(["bb", "ccc"]), "tuesday")]
-    study = optuna.create_study(sampler=TransferSampler(old, ScaMLGP, seed=0))
-    study.optimize(make(["ccc", "bb"]), n_trials=3)
+    study = tuned(make(["ccc", "bb"]), 3, TransferSampler(old, ScaMLGP, seed=0))
     space = study.sampler.infer_relative_search_space(study, study.ask())
     assert space["k"] == CategoricalDistribution(("ccc", "bb"))
     data = asked[-1]["sources"]["value"]
@@ -247,12 +239,15 @@ def _mixed(trial: Trial) -> float:
     return loss + 1
 
 
-def test_conditional_log_step_and_categorical(asked: list[dict[str, Any]]):
+@pytest.mark.parametrize("given", [False, True])
+def test_conditional_log_step_and_categorical(asked: list[dict[str, Any]], given: bool):
     old = [old_study(_mixed, name, trials=25) for name in ("monday", "tuesday")]
-    study = optuna.create_study(sampler=TransferSampler(old, ScaMLGP, seed=0))
-    study.optimize(_mixed, n_trials=2)
+    space = dict(reversed(history_of(old).distributions.items())) if given else None
+    study = tuned(_mixed, 2, TransferSampler(old, ScaMLGP, space, seed=0))
     assert set(asked[-1]["space"].columns) == {"lr", "units", "optimizer", "momentum"}
     assert len(asked[-1]["runs"]) == 1
+    # The only trial has a momentum, and old runs without a momentum are still used.
+    assert [len(task.X) for task in asked[-1]["sources"]["value"].values()] == [25, 25]
     assert study.best_value < 0.8
     assert study.trials[0].params["optimizer"] == "sgd"
     study.enqueue_trial({"optimizer": None})
@@ -268,8 +263,7 @@ def test_a_condition_that_does_not_hold_is_dropped():
         trial.suggest_float("momentum", 0, 1)
         return 1.0 if trial.suggest_categorical("optimizer", ["sgd", "adam", None]) else 0.0
 
-    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
-    study.optimize(always, n_trials=5)
+    study = tuned(always, 5, optuna.samplers.RandomSampler(seed=1))
     study.sampler = TransferSampler(old, ScaMLGP, seed=0)
     found = study.sampler.infer_relative_search_space(study, study.ask())
     assert set(found) == {"momentum", "optimizer"}
@@ -281,16 +275,13 @@ def test_a_condition_that_does_not_hold_is_dropped():
 def test_partial_fixed_sampler_leaves_children_out():
     old = [old_study(_mixed, name, trials=25) for name in ("monday", "tuesday")]
     transfer = TransferSampler(old, ScaMLGP, seed=0)
-    fixed = optuna.samplers.PartialFixedSampler({"optimizer": "sgd"}, transfer)
-    study = optuna.create_study(sampler=fixed)
-    study.optimize(_mixed, n_trials=2)
+    study = tuned(_mixed, 2, optuna.samplers.PartialFixedSampler({"optimizer": "sgd"}, transfer))
     assert [trial.params["optimizer"] for trial in study.trials] == ["sgd", "sgd"]
 
 
 def test_all_configurations_tried_are_repeated():
     old = [old_study(lambda t: t.suggest_int("n", 1, 3), name) for name in ("monday", "tuesday")]
-    study = optuna.create_study(sampler=TransferSampler(old, ScaMLGP, seed=0))
-    study.optimize(lambda trial: trial.suggest_int("n", 1, 3), n_trials=5)
+    study = tuned(lambda t: t.suggest_int("n", 1, 3), 5, TransferSampler(old, ScaMLGP, seed=0))
     values = [trial.params["n"] for trial in study.trials]
     assert sorted(values[:3]) == [1, 2, 3]
     assert set(values[3:]) <= {1, 2, 3}
@@ -341,8 +332,7 @@ def test_a_row_that_another_worker_has_taken_is_chosen_anew(monkeypatch: pytest.
 
 def test_failed_and_pruned_trials(asked: list[dict[str, Any]]):
     study = optuna.create_study(sampler=sampler(seed=0))
-    failed = {"state": TrialState.FAIL}
-    pruned = {"state": TrialState.PRUNED}
+    failed, pruned = {"state": TrialState.FAIL}, {"state": TrialState.PRUNED}
     for x, options in [
         (0.1, {"value": 2.0}),
         (0.2, {"value": 4.0}),
@@ -381,29 +371,31 @@ def _limited(trial: Trial) -> float:
     return (x - 0.3) ** 2
 
 
-def test_constraints_that_the_history_knows():
+def test_constraints_that_the_history_knows(caplog: pytest.LogCaptureFixture):
     old = [old_study(_limited, name) for name in ("monday", "tuesday")]
-    study = optuna.create_study(sampler=TransferSampler(old, ScaMLGP, seed=0))
-    study.optimize(_limited, n_trials=3)
+    study = tuned(_limited, 3, TransferSampler(old, ScaMLGP, seed=0))
     assert all(trial.params["x"] > 0.55 for trial in study.trials)
     assert study.best_params["x"] == pytest.approx(0.6, abs=0.1)
+    told = "but this study has none, so the old constraints are ignored: use trial.set_constraint"
+    assert told not in caplog.text
+    tuned(objective, 3, study.sampler)
+    assert caplog.text.count(told) == 1
 
 
-def test_constraints_func_without_history(asked: list[dict[str, Any]]):
+def test_constraints_func_without_history(asked: list[dict[str, Any]], caplog: Any):
     limited = sampler(seed=0, constraints_func=lambda trial: (0.45 - trial.params["x"],))
-    study = optuna.create_study(sampler=limited)
-    study.optimize(objective, n_trials=4)
+    study = tuned(objective, 4, limited)
     assert study.trials[0].params["x"] < 0.4  # nobody knew
     assert [len(call["outcomes"]) for call in asked] == [1] + [2] * 3
     assert asked[-1]["sources"]["constraint_0"] is None
+    assert caplog.text.count("No old run has a value of 'constraint_0': 'constraint_0' is") == 1
     margins = [0.45 - trial.params["x"] for trial in study.trials[:-1]]
     assert asked[-1]["runs"]["constraint_0"].tolist() == pytest.approx(margins)
     assert study.best_params["x"] == pytest.approx(0.45, abs=0.05)
 
 
 def test_constraints_and_a_pruned_trial_without_any(asked: list[dict[str, Any]]):
-    study = optuna.create_study(sampler=sampler(seed=0))
-    study.optimize(_limited, n_trials=2)
+    study = tuned(_limited, 2, sampler(seed=0))
     state = {"state": TrialState.PRUNED, "intermediate_values": {0: 1.0}}
     study.add_trial(create_trial(params={"x": 0.9}, distributions=UNIT, **state))
     study.add_trial(create_trial(params={"x": 0.8}, distributions=UNIT, value=1.0))
@@ -537,11 +529,13 @@ def test_hyperband_with_attributes_of_artifacts_and_the_dashboard():
         {"value": 3},
         [optuna.create_study(), table()],
         (table(), table()),
+        [create_trial(value=1.0)],
     ],
 )
 def test_a_wrong_history_is_refused_in_one_sentence(history: Any):
-    message = f"history is a {type(history).__name__}: give a list of studies or Ax experiments, a "
-    with pytest.raises(TypeError, match=message + r"pair \(storage, study names\)"):
+    inside = f" with a {type(history[-1]).__name__}" if isinstance(history, list | tuple) else ""
+    message = f"history is a {type(history).__name__}{inside}: give a list of studies or Ax exp"
+    with pytest.raises(TypeError, match=message + r"eriments, a pair \(storage, study names\)"):
         TransferSampler(history, space=UNIT)
 
 
@@ -555,6 +549,7 @@ def test_a_wrong_history_is_refused_in_one_sentence(history: Any):
         ({"rename": ["x"]}, r"rename is \['x'\]: give a dictionary"),
         ({"missing": ["x"]}, r"missing is \['x'\]: give a dictionary"),
         ({"outcome": 3}, "outcome is 3: give a name"),
+        ({"outcome": "y", "history": old_study(objective, "old")}, "outcome= is 'y', but history="),
         ({"independent_sampler": optuna.samplers.RandomSampler}, "give a sampler, not its class"),
         ({"constraints_func": [1.0]}, r"constraints_func is \[1.0\]: give a function"),
     ],
@@ -564,15 +559,14 @@ def test_arguments_of_a_wrong_type_are_refused(options: dict[str, Any], message:
         sampler(**options)
 
 
-def test_a_space_of_other_names_than_the_trials_is_warned_of_once(caplog: pytest.LogCaptureFixture):
-    """An ordinary study is not."""
-    study = optuna.create_study(sampler=sampler(seed=0))
-    study.optimize(objective, n_trials=2)
-    assert "No trial has a parameter of space=" not in caplog.text
-    study = optuna.create_study(sampler=sampler(seed=0))
-    study.optimize(lambda trial: trial.suggest_float("rate", 0, 1), n_trials=4)
-    told = "No trial has a parameter of space= (x), so all values are random: use the names"
-    assert caplog.text.count(told) == 1
+@pytest.mark.parametrize(
+    ("space", "names", "is_wrong"), [("x", "x", 0), ("x", "xk", 0), ("x", "k", 1), ("xy", "xk", 1)]
+)
+def test_a_wrong_name_in_space_is_named_once(space: str, names: str, is_wrong: int, caplog: Any):
+    transfer = sampler(history=[], space=dict.fromkeys(space, UNIT["x"]))
+    tuned(lambda trial: sum(trial.suggest_float(n, 0, 1) for n in names), 3, transfer)
+    told = f"No trial has the parameter '{space[-1]}' of space=, and space= lacks the parameter 'k'"
+    assert caplog.text.count(told) == is_wrong
 
 
 def test_wrong_tables_are_refused():
@@ -651,35 +645,37 @@ CHANGES: dict[str, tuple[Callable[[Trial], float], Callable[[Trial], float]]] = 
         ),
         lambda t: _smooth(t, t.suggest_float("x", 0, 1), "a"),
     ),
+    "a parent of one choice": (
+        lambda t: 1.0 if t.suggest_categorical("k", "ab") == "b" else objective(t),
+        lambda t: _smooth(t, t.suggest_float("x", 0, 1), t.suggest_categorical("k", "a")),
+    ),
 }
 
 
-@pytest.mark.parametrize("change", CHANGES)
-def test_distributions_may_change(change: str):
-    before, after = CHANGES[change]
+@pytest.mark.parametrize(("before", "after"), CHANGES.values(), ids=list(CHANGES))
+def test_distributions_may_change(before: Any, after: Any):
     old = [old_study(before, name, trials=12) for name in ("monday", "tuesday")]
-    study = optuna.create_study(sampler=TransferSampler(old, ScaMLGP, seed=0))
-    study.optimize(after, n_trials=2)
+    study = tuned(after, 2, TransferSampler(old, ScaMLGP, seed=0))
     assert states(study) == [TrialState.COMPLETE] * 2
     assert study.trials[0].value < 0.03  # a random trial's is .1 to .4
-    names = study.trials[0].params.keys()
+    names = {name for name, d in study.trials[0].distributions.items() if not d.single()}
     assert study.sampler.infer_relative_search_space(study, study.ask()).keys() == names
 
 
-def test_values_that_do_not_fit_are_left_out_with_one_warning(caplog: pytest.LogCaptureFixture):
+@pytest.mark.parametrize("space", [None, {"x": FloatDistribution(0.5, 3, log=True)}])
+def test_values_that_do_not_fit_are_left_out_with_one_warning(space: Any, caplog: Any):
     old = old_study(lambda t: t.suggest_int("x", 0, 3) + t.suggest_float("y", 0, 1), "old")
-    study = optuna.create_study(sampler=TransferSampler([old], ScaMLGP, seed=0))
     new = lambda t: t.suggest_float("x", 0.5, 3, log=True) + t.suggest_float("y", 0, 1)  # noqa: E731
-    study.optimize(new, n_trials=4)
-    (line,) = [m for m in caplog.messages if "'x'" in m]
-    assert "old values of 'x', such as 0, do not fit the parameter's new distribution" in line
+    tuned(new, 4, TransferSampler([old], ScaMLGP, space, seed=0))
+    told = "old values of 'x', such as 0, do not fit the parameter's new distribution"
+    assert [told in m for m in caplog.messages if "'x'" in m] == [True]
 
 
 @pytest.mark.parametrize("rename", [None, {"learning_rate": "lr"}])
 def test_a_renamed_parameter(rename: dict[str, str] | None, caplog: pytest.LogCaptureFixture):
     old = old_study(lambda t: (t.suggest_float("learning_rate", 0, 1) - 0.3) ** 2, "old")
-    study = optuna.create_study(sampler=TransferSampler([old], ScaMLGP, rename=rename, seed=0))
-    study.optimize(lambda t: (t.suggest_float("lr", 0, 1) - 0.3) ** 2, n_trials=4)
+    transfer = TransferSampler([old], ScaMLGP, rename=rename, seed=0)
+    study = tuned(lambda t: (t.suggest_float("lr", 0, 1) - 0.3) ** 2, 4, transfer)
     assert states(study) == [TrialState.COMPLETE] * 4
     warnings = [m for m in caplog.messages if "rename={'learning_rate': 'lr'}" in m]
     assert len(warnings) == (rename is None)
@@ -688,9 +684,7 @@ def test_a_renamed_parameter(rename: dict[str, str] | None, caplog: pytest.LogCa
 
 def test_nothing_of_the_history_fits(caplog: pytest.LogCaptureFixture):
     old = old_study(lambda t: len(t.suggest_categorical("x", ["a", "bb"])), "old")
-    study = optuna.create_study(sampler=TransferSampler([old], seed=0))
-    study.optimize(objective, n_trials=5)
-    assert states(study) == [TrialState.COMPLETE] * 5
+    assert states(tuned(objective, 5, TransferSampler([old], seed=0))) == [TrialState.COMPLETE] * 5
     told = "Left out all old runs, which have none of the study's parameters"
     assert caplog.messages.count(told) == 1
 
@@ -700,16 +694,13 @@ def test_studies_that_differ_in_kind():
         old_study(lambda t: t.suggest_float("x", 0, 1), "monday"),
         old_study(lambda t: len(t.suggest_categorical("x", ["a", "bb"])), "tuesday"),
     ]
-    study = optuna.create_study(sampler=TransferSampler(old, seed=0))
-    study.optimize(objective, n_trials=3)
-    assert states(study) == [TrialState.COMPLETE] * 3
+    assert states(tuned(objective, 3, TransferSampler(old, seed=0))) == [TrialState.COMPLETE] * 3
 
 
 def test_a_value_that_old_runs_had_is_given_by_missing(asked: list[dict[str, Any]]):
     old = old_study(objective, "monday", trials=6)
     new = TransferSampler([old], ScaMLGP, missing={"y": 0.5}, seed=0)
-    study = optuna.create_study(sampler=new)
-    study.optimize(lambda t: objective(t) + t.suggest_float("y", 0, 1), n_trials=2)
+    tuned(lambda t: objective(t) + t.suggest_float("y", 0, 1), 2, new)
     (task,) = asked[-1]["sources"]["value"].values()
     assert task.X[:, 1].tolist() == [0.5] * 6
 
@@ -800,5 +791,5 @@ def test_a_value_of_no_parameter_is_named(caplog):
 def test_studies_with_other_numbers_of_objectives_are_named():
     new = TransferSampler([old_study(objective, "monday")], seed=0)
     study = optuna.create_study(study_name="today", directions=["minimize"] * 2, sampler=new)
-    with pytest.raises(ValueError, match="'monday' has 1 objectives, and the study 'today' has 2"):
+    with pytest.raises(ValueError, match="'monday' has 1 objectives, and this study has 2: give"):
         study.ask().suggest_float("x", 0, 1)

@@ -152,7 +152,7 @@ def test_json_files_and_web_pages_are_refused(tmp_path):
     assert read_table(path)["[Cu] (mM)"].tolist() == [1]
 
 
-def test_missing_columns_of_a_workbook_name_its_sheets(tmp_path):
+def test_missing_columns_of_a_workbook_name_its_sheets(tmp_path, caplog):
     pytest.importorskip("openpyxl")
     path, runs = tmp_path / "old.xlsx", pd.DataFrame({"x": [1, 2], "y": [3, 4]})
     with pd.ExcelWriter(path) as book:
@@ -172,6 +172,13 @@ def test_missing_columns_of_a_workbook_name_its_sheets(tmp_path):
     runs.to_excel(path)
     with pytest.raises(InputDataError, match=r"take the parameter out of the search space.$"):
         space.encode(read_table(path).drop(columns="x"))
+    for first, told in ((runs, "the sheets ['b'] have the same"), (runs[:0], "has no rows")):
+        with pd.ExcelWriter(path) as book:
+            first.to_excel(book, sheet_name="a")
+            runs.to_excel(book, sheet_name="b")
+        read_table(path)
+        assert told in caplog.messages[-1]
+    assert len(caplog.messages) == 2
 
 
 def test_excel_files(tmp_path, monkeypatch):
@@ -226,7 +233,7 @@ def test_a_word_behind_few_of_the_numbers_is_told(caplog):
         (["1,350.5", "1,200", "0.5"], ["1350.5", "1200", "0.5"]),
         (["1,200,000", "3.5"], ["1200000", "3.5"]),
         (["1.200.000", "3,5 ± 0,1 %*"], ["1200000", "3.5 ± 0.1 %*"]),
-        (["60,5", "70.5"], ["60.5", "70.5"]),
+        (["60,5", "70.5", "−6", "–3", "2e−3", "5–7"], ["60.5", "70.5", "-6", "-3", "2e-3", "5–7"]),
         (["1,200", "900"], ["1,200", "900"]),  # either mark may be the decimal mark
         (["1,200", "9.5"], ["1,200", "9.5"]),
         (["1,4-dioxane", "2,6-lutidine", "9.9.2020"], ["1,4-dioxane", "2,6-lutidine", "9.9.2020"]),
@@ -257,11 +264,16 @@ def test_thousands_in_files(tmp_path, caplog, text, numbers, said):
 
 @pytest.mark.parametrize(
     "cell",
-    ["2. Mai", "02-May", "5.Feb", "12. Mrz", "05.02.", "2024/05/02", pd.Timestamp(2024, 5, 2)],
+    [
+        *("2. Mai", "02-May", "5.Feb", "12. Mrz", "05.02.", "2024/05/02", pd.Timestamp(2024, 5, 2)),
+        *("#WERT!", "#DIV/0!", "3,137"),
+    ],
 )
-def test_dates_are_no_numbers(cell, caplog):
+def test_dates_and_unclear_cells_are_no_numbers(cell, caplog):
     runs = pd.DataFrame({"x": pd.Series([1.0, 3.0] * 10 + [cell], dtype=object)})
-    with pytest.raises(InputDataError, match=r"\(it looks like a date\) in row 20, not a number"):
+    remarks = {"#": "it is an error of Excel", "3": "maybe with a separator of thousands"}
+    remark = remarks.get(str(cell)[0], "it looks like a date")
+    with pytest.raises(InputDataError, match=rf"\({remark}\) in row 20, not a number"):
         SearchSpace([FloatParameter("x", 0, 9)]).encode(with_numbers(runs, ["x"]))
     guess_space(runs)
     assert "in row 20, which is not a number: correct the cell, or empty it" in caplog.text
@@ -279,19 +291,19 @@ def test_durations_are_no_numbers(caplog):
 
 
 @pytest.mark.parametrize(
-    ("bare", "marked", "warns"),
+    ("name", "bare", "marked", "warns"),
     [
-        ([50, 150], ["90 °C", "110 °C"], False),
-        ([85, 110], ["80 C"], False),
-        ([50, 150], ["353 K"], True),
-        ([50, 150], ["140 °F"], True),
-        ([0.1, 0.5], ["250 mg"], True),
-        ([10, 60], ["2 h"], True),
+        *(("x", [50, 150], ["90 °C", "110 °C"], False), ("x", [85, 110], ["80 C"], False)),
+        *(("x", [50, 150], ["353 K"], True), ("T [K]", [50, 150], ["353 K"], False)),
+        *(("x", [50, 150], ["140 °F"], True), ("x", [0.1, 0.5], ["250 mg"], True)),
+        *(("minutes", [1, 60], ["2 h"], True), ("minutes", [1, 60], ["2 min"], False)),
+        *(("yield", [1, 60], ["2 g"], True), ("yield", [60, 90], ["2 %"], False)),
+        *(("x", [10, 60], ["2 h"], True), ("mass", [1, 60], ["2 g"], False)),
     ],
 )
-def test_a_unit_in_one_table_only(bare, marked, warns, caplog):
-    tables = {"history": pd.DataFrame({"x": bare}), "runs": pd.DataFrame({"x": marked})}
-    check_same_units(tables, ["x"])
+def test_a_unit_in_one_table_only(name, bare, marked, warns, caplog):
+    tables = {"history": pd.DataFrame({name: bare}), "runs": pd.DataFrame({name: marked})}
+    check_same_units(tables, [name], are_outcomes=name in ("yield", "mass"))
     assert ["the same unit in all tables" in text for text in caplog.messages] == [True] * warns
 
 

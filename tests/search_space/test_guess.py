@@ -112,6 +112,7 @@ N = np.arange(20)
         (1.7e9 + 3600.0 * N, DATES),
         ((1_700_000_000_000 + 3_600_123 * N)[::-1], DATES),
         (20240501 + N % 19, DATES),
+        (["2024-05-03", "2024-05-04"] * 10, "holds dates: write other values if they are choices"),
         (["ok"] * 9 + [""] * 5 + [f"at {i} h, then brown" for i in range(6)], "hardly repeats"),
         ([i / 7 if i % 5 else "scale" for i in N], SPLIT.format("scale")),
         ([str(i / 7) if i % 5 else "None" for i in N], SPLIT.format("None")),
@@ -131,7 +132,7 @@ def test_what_is_no_parameter_is_told(cells, reason, caplog):
 
 def test_what_a_person_would_leave_out(caplog):
     n, rng = 60, np.random.default_rng(0)
-    bases = {"DBU": ("6674-22-2", "C1CCC2=NCCCN2CC1"), "MTBD": ("84030-20-6", "CN1CCCN2CCCN=C12")}
+    bases = {"DBU": ("6674-22-2", "C1CCC2=NCCCN2CC1"), "MTBD": ("8403-20-6", "CN1CCCN2CCCN=C12")}
     runs = pd.DataFrame({"Base_CAS": rng.choice([cas for cas, _ in bases.values()], n)})
     names = {cas: name for name, (cas, _) in bases.items()}
     runs["base"] = runs["Base_CAS"].map(names)
@@ -268,12 +269,8 @@ def test_codes_of_missing_values_do_not_stretch_a_range(code, rows, caplog):
 @pytest.mark.parametrize(
     "values",
     [
-        [10, 50, 100, 1000],
-        [1, 10, 100, 999],
-        [0.001, 0.01, 0.1, 1.0, 10.0, 1000.0],
-        [-1.0, 0.0, 1.0],
-        [-1, 1],
-        [-1, 0, 1, 2, 3],
+        *([10, 50, 100, 1000], [1, 10, 100, 999], [0.001, 0.01, 0.1, 1.0, 10.0, 1000.0]),
+        *([-1.0, 0.0, 1.0], [-1, 1], [-1, 0, 1, 2, 3]),
         np.linspace(0, 999, 24),
         10.0 ** np.linspace(-5, 4, 24),
     ],

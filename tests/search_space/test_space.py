@@ -332,7 +332,7 @@ def test_each_type_is_read():
         ({"p": {"type": "float", "low": 0, "high": 1, "lgo": True}}, "unknown entry 'lgo': use"),
         (
             {"p": {"type": "int", "low": 0, "high": 1}, "q": {**EXAMPLE["C"], "active_if": "p"}},
-            "'q' has the active_if 'p': write 'parent==value'",
+            "'q' has active_if 'p': write 'parent==value'",
         ),
         (
             {"k": EXAMPLE["kernel"], "q": {**EXAMPLE["C"], "active_if": "k==rfb"}},

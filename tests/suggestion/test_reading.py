@@ -60,15 +60,22 @@ RUNS = SPACE.sample(2, seed=0).assign(loss=[0.2, 0.3])
         ({"history": "runs.csv"}, TypeError, "history is 'runs.csv': give one DataFrame"),
         ({"runs": [1]}, TypeError, r"runs is \[1\]: give one"),
         ({"prior": 3}, ValueError, "Both a history and a prior are given"),
-        ({"history": None, "prior": "file"}, TypeError, "no prior of the outcome 'loss'"),
+        ({"history": None, "prior": "file"}, TypeError, "outcome 'loss': load a prior by Source"),
         ({"n": 0}, ValueError, "n is 0"),
         ({"n": 10**6}, ValueError, "n is 1000000: give a whole number from 1 to 1000"),
         ({"task": "depth"}, ValueError, "'depth' is both a parameter and the column of task="),
         ({"goal": {"loss": "min"}}, TypeError, "goal is {'loss': 'min'}: use 'max' or 'min'"),
+        ({"model": "GP"}, ValueError, "There is no model 'GP': choose one of"),
+        ({"space": None}, TypeError, "or give candidates="),
+        ({"history": None, "model": "sorted"}, ValueError, "sorted learns from old runs, but has"),
         ({"model": 3}, TypeError, "model is of the type int: give a model class"),
         ({"goal": "less"}, ValueError, "goal is 'less'"),
         ({"goal": ["min", "max"]}, ValueError, "1 outcomes and 2 goals"),
-        ({"outcome": []}, ValueError, "0 outcomes"),
+        ({"outcome": []}, ValueError, "0 outcomes and 0 goals: name all outcomes and goals"),
+        ({"outcome": {"loss", "u"}}, TypeError, "outcome is .*: give a name, or a list of names"),
+        ({"outcome": {"loss": "min"}}, TypeError, "outcome is {'loss': 'min'}: give a name, or"),
+        ({"constraints": ["5 >= u"]}, ValueError, "'u', which is not a parameter .a limit on an"),
+        ({"constraints": {"u <= 5"}}, TypeError, "constraints is {'u <= 5'}: give a list"),
         ({"outcome": "ee (%)"}, ValueError, r"'ee \(%\)' has the name of an outcome whose large"),
         ({"outcome": "los"}, InputDataError, r"no column 'los' \(a similar column is 'loss'\)"),
         ({"task": "tasks"}, InputDataError, r"no column 'tasks' \(a similar column is 'task'\)"),
@@ -127,6 +134,8 @@ RUNS = SPACE.sample(2, seed=0).assign(loss=[0.2, 0.3])
         ({"constraints": 3}, TypeError, "constraints is 3: give a list"),
         ({"constraints": "x <= 1"}, TypeError, "'x <= 1': put the constraint into a list"),
         ({"fixed": ["x"]}, TypeError, "give a dictionary with names as keys"),
+        ({"space": None, "candidates": DataFrame({"x": [1]})}, InputDataError, "share no column"),
+        ({"space": None, "runs": RUNS[["lr"]], "candidates": RUNS}, InputDataError, "lack 'depth'"),
         ({"goal": 3}, TypeError, "goal is 3: use 'max' or 'min'"),
         ({"log": None}, TypeError, "log is None: use True or False"),
         ({"progress": "no"}, TypeError, "progress is 'no'"),
@@ -204,6 +213,8 @@ def test_a_prior_is_read_with_the_columns_and_outcomes_that_it_needs():
     prior = SourceGPs.fit(from_dataframe(HISTORY, SPACE, "loss", "task", "min"), num_restarts=0)
     with pytest.raises(InputDataError, match="No table has the column 'sem'"):
         suggest(SPACE, None, runs=RUNS, prior=prior, noise="sem")
+    with pytest.raises(InputDataError, match="The prior has 2 inputs, but the space has 1 col"):
+        suggest({"depth": {"type": "float", "low": 0, "high": 1}}, None, prior=prior)
     with pytest.raises(TypeError, match="no prior of the outcome 'memory'"):
         suggest(SPACE, None, prior={"loss": prior}, constraints={"memory": "<= 5"})
 
@@ -334,7 +345,9 @@ def test_an_outcome_or_a_parameter_that_no_row_has_gives_a_warning(caplog):
     assert "No old run records 'time'" in caplog.text
     tables = read_study(SPACE, HISTORY, runs)
     assert len(tables.runs.waiting) == len(runs)
-    assert "The runs have no column 'loss', so each run counts as pending. The co" in caplog.text
+    assert "runs have no column 'loss', so no run has this outcome. The columns" in caplog.text
+    read_study(SPACE, HISTORY.assign(depth=np.nan))
+    assert "No old run records 'depth'" in caplog.text
     assert "'result'" in caplog.text
 
 
@@ -386,6 +399,19 @@ def test_tasks_that_agree_with_the_study_stay():
 def test_histories_that_teach_little_give_a_warning(changes, missing, message, caplog):
     read_study(SPACE, HISTORY.assign(**changes), missing=missing)
     assert any(text.startswith(message) for text in caplog.messages)
+
+
+def test_tables_that_fit_badly_give_a_warning(caplog):
+    old, runs = HISTORY.assign(u=10.0 + np.arange(len(HISTORY)) % 4), RUNS.assign(task="p")
+    read_study(SPACE, old, runs, constraints=["u <= 9"])
+    assert not [text for text in caplog.messages if "unit" in text or "tasks" in text]
+    read_study(SPACE, old, runs.assign(task=["p", "q"]), constraints=["u <= 1"])
+    read_study(None, HISTORY, candidates=RUNS[SPACE.columns].rename(columns={"lr": "Lr"}))
+    assert {*caplog.messages} >= {
+        "No run satisfies the limit 1 of 'u' (best value: 10): check the unit",
+        "This study's runs have the tasks 'p' and 'q': move old runs to the history",
+        "'Lr' is no parameter: if it is 'lr', use one name",
+    }
 
 
 @pytest.mark.parametrize(("goal", "typo"), [("max", 600.0), ("min", -600.0)])

@@ -70,25 +70,18 @@ def test_runs_are_not_offered_again_unless_repeats_are_welcome():
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("stock", "message"),
     [
-        ({"temperature": 120.0}, "In the candidates: Parameter 'temperature' is 120"),
-        ({"base": None}, "In the candidates: Parameter 'base' has no value in row 100"),
-        ({"base": "LiOH"}, "In the candidates: Parameter 'base' is 'LiOH'"),
+        (STOCK.assign(temperature=120.0), "In the candidates: Parameter 'temperature' is 120"),
+        (STOCK.assign(base=None), "In the candidates: Parameter 'base' has no value in row 100"),
+        (STOCK.assign(base="LiOH"), "In the candidates: Parameter 'base' is 'LiOH'"),
+        (STOCK.drop(columns="load"), "no column 'load'"),
+        (STOCK.iloc[:0], "candidates has no rows"),
     ],
 )
-def test_bad_candidates_are_one_sentence(change, message):
+def test_bad_candidates_are_one_sentence(stock, message):
     with pytest.raises(InputDataError, match=message):
-        suggest(SPACE, HISTORY, candidates=STOCK.assign(**change))
-
-
-def test_candidates_that_say_nothing_are_one_sentence():
-    with pytest.raises(InputDataError, match="no column 'load'"):
-        suggest(SPACE, HISTORY, candidates=STOCK.drop(columns="load"))
-    with pytest.raises(InputDataError, match="candidates has no rows"):
-        suggest(SPACE, HISTORY, candidates=STOCK.iloc[:0])
-    with pytest.raises(TypeError, match="or give candidates="):
-        suggest(None, HISTORY)
+        suggest(SPACE, HISTORY, candidates=stock)
 
 
 def test_of_equal_candidates_the_first_counts(caplog):
@@ -154,11 +147,24 @@ def test_fixed_values_may_have_a_unit():
         ({"temperature": 200}, r"200, outside of .* \[0, 100\]: .* range in the search space\.$"),
         ({"base": "koh"}, r"fixed values: .* is 'koh', not one of .* \(a similar value is 'KOH'\)"),
         ({"heat": 1}, "fixed names 'heat', which is not a parameter"),
+        ({"temperature": None}, "fixed value of 'temperature' is None: omit 'temperature' from"),
     ],
 )
 def test_bad_fixed_values_are_one_sentence(fixed, message):
     with pytest.raises((InputDataError, ValueError), match=message):
         suggest(SPACE, HISTORY, fixed=fixed)
+
+
+def test_fixed_values_are_not_changed():
+    volume, kind = FloatParameter("v", 50, 150, step=5), CategoricalParameter("kind", ("a", "b"))
+    space = SearchSpace([volume, kind, FloatParameter("m", 0, 1, active_if={"kind": "b"})])
+    with pytest.raises(InputDataError, match="'v' is 62, not a multiple of its step 5: round"):
+        Region(space, {"v": 62})
+    with pytest.raises(ValueError, match="Fixed values make 'm' inactive: omit it from fixed="):
+        suggest(space, None, fixed={"m": 0.5, "kind": "a"})
+    stock = pd.DataFrame({"v": [60, 62, 62, 60], "kind": [*"aabb"], "m": [None, None, 0.5, 0.2]})
+    assert Region(space, {"v": 62}, table=stock).table.index.tolist() == [1, 2]
+    assert Region(space, {"m": 0.5}, table=stock).table.index.tolist() == [0, 1, 2]
 
 
 # -------------------------------------------------------------------------------------- no history
@@ -190,10 +196,6 @@ def test_models_have_names():
     by_name = suggest(SPACE, HISTORY, runs, model="SingleTaskGP")
     pd.testing.assert_frame_equal(by_name, suggest(SPACE, HISTORY, runs, model=SingleTaskGP))
     pd.testing.assert_frame_equal(by_name, suggest(SPACE, None, runs))
-    with pytest.raises(ValueError, match="There is no model 'GP': choose one of"):
-        suggest(SPACE, HISTORY, model="GP")
-    with pytest.raises(TypeError, match="give a model class or its name"):
-        suggest(SPACE, HISTORY, model=3)
     with pytest.raises(ValueError, match="ScaMLGP learns from old runs"):
         suggest(SPACE, None, runs, model="ScaMLGP")
 
@@ -210,8 +212,6 @@ def test_sorted_takes_the_best_mean_rank():
     near = suggest(space, history, rows[["x"]].iloc[:1], model="sorted")
     assert abs(near["x"].item() - rows["x"].iloc[0]) < 0.2
     assert near["x"].item() != rows["x"].iloc[0]
-    with pytest.raises(ValueError, match="give a history"):
-        suggest(space, None, model="sorted")
 
 
 # ------------------------------------------------------------------------------------- predictions
@@ -234,8 +234,10 @@ def test_predictions_of_given_rows():
         predict(SPACE, HISTORY, None, rows.drop(columns="load"))
     with pytest.raises(InputDataError, match="In the rows to predict: The table is a dict"):
         predict(SPACE, HISTORY, None, rows.to_dict())
-    with pytest.raises(ValueError, match="No model has been fitted: give a history"):
+    with pytest.raises(ValueError, match="No model is fitted: give a history"):
         predict(SPACE, None, None, rows)
+    with pytest.raises(ValueError, match="no rows to predict"):
+        predict(SPACE, HISTORY, None, HISTORY[:0])
 
 
 def test_rows_to_predict_may_have_units():
@@ -262,21 +264,17 @@ def test_an_outcome_has_a_range(log):
     np.testing.assert_allclose(table["predicted_5"], free["predicted_5"].clip(low, high))
     row = suggest(SPACE, HISTORY, outcome_range=(low, high), **options)
     assert low <= row["predicted_mean"].item() <= high
-    with pytest.raises(ValueError, match="give two growing numbers"):
-        suggest(SPACE, HISTORY, outcome_range=(1, 0))
 
 
 # ------------------------------------------------------------------------------- batches and costs
 
 
-@pytest.mark.parametrize("history", [None, HISTORY])
-def test_rows_of_a_batch_share_a_value(history):
+@pytest.mark.parametrize("options", [{}, FAST])
+def test_rows_of_a_batch_share_a_value(options):
     space = SearchSpace([FloatParameter("temp", 20, 80), IntegerParameter("n", 1, 9)])
-    old = None
-    if history is not None:
-        old = space.sample(20, seed=1).assign(task="a")
-        old["loss"] = (old["temp"] - 50) ** 2 / 900 + (old["n"] - 4) ** 2 / 16
-    rows = suggest(space, old, n=3, same_in_batch=["temp"], **(FAST if old is not None else {}))
+    old = space.sample(20, seed=1).assign(task="a")
+    old["loss"] = (old["temp"] - 50) ** 2 / 900 + (old["n"] - 4) ** 2 / 16
+    rows = suggest(space, old if options else None, n=3, same_in_batch=["temp"], **options)
     assert rows["temp"].nunique() == 1
     assert rows["n"].nunique() == 3
 
@@ -327,12 +325,8 @@ def test_the_cost_is_no_parameter_of_a_guessed_space():
     assert list(row.columns[:2]) == ["x", "price"]
 
 
-@pytest.mark.parametrize("name", ["candidates", "fixed", "repeats", "cost", "n", "unknown"])
+@pytest.mark.parametrize("name", ["candidates", "fixed", "repeats", "cost", "n", "outcome_rang"])
 def test_predict_refuses_arguments_without_effect(name):
-    with pytest.raises(TypeError, match=f"predict does not use {name}="):
+    remark = " .a similar argument is 'outcome_range'." if name == "outcome_rang" else ""
+    with pytest.raises(TypeError, match=f"predict does not use {name}={remark}: leave"):
         predict(SPACE, HISTORY, None, HISTORY, **{name: None})
-
-
-def test_predict_needs_rows():
-    with pytest.raises(ValueError, match="no rows to predict"):
-        predict(SPACE, HISTORY, None, HISTORY[:0])
