@@ -24,7 +24,7 @@ from pandas import DataFrame, to_numeric
 
 from botorch_transfer.data.datasets import evenly_spaced
 from botorch_transfer.search_space import Parameter, SearchSpace
-from botorch_transfer.search_space.cells import PER_CENT, rows_of_tasks, words_of
+from botorch_transfer.search_space.cells import PER_CENT, in_per_cent, rows_of_tasks, words_of
 
 Array = NDArray[np.float64]
 Range = tuple[float, float]
@@ -86,6 +86,9 @@ POSITIVE = {"yield", "conversion", "selectivity", "purity", "accuracy"}
 SHARES = PER_CENT | {"acc", "precision", "recall", "f1", "auc", "rate", "share", "fraction"}
 SHARES |= {"efficiency", "recovery", "humidity", "scrap", "defects", "waste", "ctr"}
 NO_SHARES = {"loss", "rmse", "mse", "mae", "nll", "cost", "price", "time", "seconds"}
+
+#: Words in the names of outcomes that may be negative in some tasks and positive in other tasks.
+SIGNED = {"r2", "reward", "return", "profit", "gain", "change", "likelihood", "elbo", "score"}
 
 #: Description of the runs of this study.
 STUDY = "this study"
@@ -159,8 +162,10 @@ def wrong_outcomes(
     columns = [(group, t[name]) for group, t in tables.items() if t is not None and name in t]
     groups = {group: to_numeric(cells, errors="coerce").dropna() for group, cells in columns}
     most = np.quantile(np.concatenate([*groups.values(), [0.0]]), 0.9, method="lower")
-    usual = 0.0, 100.0 if 1 < most <= 100 else np.inf
-    least, largest = within or (usual if POSITIVE & words_of(name) else (-np.inf, np.inf))
+    usual = -np.inf, np.inf
+    if POSITIVE & words_of(name) and in_per_cent(name):
+        usual = 0.0, 100.0 if 1 < most <= 100 else np.inf
+    least, largest = within or usual
     for group, values in groups.items():
         finite, span = values[np.isfinite(values)], largest - least
         span = span if np.isfinite(span) else finite.max() - finite.min()
@@ -203,7 +208,7 @@ def mixed_outcomes(groups: Mapping[str, Array], name: str) -> Iterator[str]:
         small = [key for key, (x, y) in parts.items() if len(x) and not len(y)]
         large = [key for key, (_, y) in parts.items() if len(y)]
         both = sum(len(parts[key][0]) > 0 for key in large)
-        if factor < 0 and both > 1:  # the outcome has both signs
+        if factor < 0 and (both > 1 or SIGNED & words_of(name)):
             continue
         if small and large:
             x, y = (np.concatenate([v for k in keys for v in parts[k]]) for keys in (small, large))

@@ -101,6 +101,9 @@ TIMES |= {"h": "h", "hr": "h", "hrs": "h", "hour": "h", "hours": "h"}
 #: Words in the names of outcomes in per cent.
 PER_CENT = {"%", "percent", "pct", "yield", "conversion", "selectivity", "purity", "ee", "accuracy"}
 
+#: Words that make another quantity of an outcome, such as "yield strength" and "accuracy drop".
+ANOTHER = {"strength", "stress", "crop", "gain", "change", "drop", "difference", "delta", "log"}
+
 #: Numbers that often code a missing outcome, such as 999 and 1e30.
 USUAL_CODE = re.compile(
     r"9{3,}(?:\.9+)?|10{3,}|1e\+\d+|2147483647|2147483648|32767|32768|3\.40282\d*e\+38"
@@ -766,7 +769,8 @@ def words_of(name: str) -> set[str]:
 
 def in_per_cent(name: str) -> bool:
     """Returns whether the name of an outcome, such as "yield", suggests values in per cent."""
-    return bool(PER_CENT & words_of(name))
+    words = words_of(name)
+    return bool(PER_CENT & words) and not ANOTHER & words
 
 
 def likely_column(name: str, columns: Collection[Any]) -> str | None:

@@ -294,7 +294,7 @@ def test_a_renamed_column_is_found():
         ({"noise": "sem"}, InputDataError, "no column 'sem': name an existing column by noise="),
         ({"noise": "C"}, InputDataError, "is both a parameter and"),
         ({"outcome": "C"}, InputDataError, "is both a parameter and"),
-        ({"outcome": {"accuracy"}}, InputDataError, r"no column {'accuracy'} .* by outcome="),
+        ({"outcome": {"accuracy"}}, TypeError, "give a name, or a list of names"),
         ({"task": None}, InputDataError, "no column None: name an existing column by task="),
         ({"task": "accuracy"}, InputDataError, "'accuracy' is both the column of outcome="),
         ({"missing": ["C"]}, TypeError, "missing is .*: give a dict"),

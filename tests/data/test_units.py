@@ -150,7 +150,8 @@ def test_outcomes_outside_of_what_they_can_be(caplog):
     yields = pd.DataFrame({"yield": [-0.5, 60, 80, -20]})  # -0.5 may be an error of measurement
     told = "'yield' has -20 in row 3 of this study, outside of the usual range 0 to 100: correct"
     assert wrong_outcomes(None, yields, "yield").startswith(told)
-    assert wrong_outcomes(None, yields.rename(columns={"yield": "ee"}), "ee") is None
+    for name in ("ee", "yield strength", "yield_change"):
+        assert wrong_outcomes(None, yields.rename(columns={"yield": name}), name) is None
     large = [pd.DataFrame({"purity": [60, 70, 80, value]}) for value in (104, 150)]
     found = [wrong_outcomes(None, runs, "purity") for runs in large]
     assert [text is None for text in found] == [True, False]  # 104 may be an error of measurement
@@ -184,6 +185,7 @@ def test_mixed_units_and_signs(told, groups):
     named = dict(zip("abcd", groups, strict=False))
     assert [told in text for text in mixed_outcomes(named, "scrap")] == [True] * bool(told)
     assert "negative" in told or not list(mixed_outcomes(named, "RMSE"))
+    assert "negative" not in told or not list(mixed_outcomes(named, "test reward"))
 
 
 def test_minutes_in_a_wide_range_of_seconds(caplog):
