@@ -8,17 +8,7 @@ from ax.generators.torch.botorch_modular.surrogate import Surrogate
 from ax.generators.torch.botorch_modular.utils import ModelConfig
 from botorch.utils.datasets import SupervisedDataset
 
-from botorch_transfer import (
-    GuardedTransferGP,
-    JointHierarchicalGP,
-    PopulationGP,
-    PretrainedGP,
-    RankWeightedGP,
-    ScaMLGP,
-    SequentialHierarchicalGP,
-    SourceGPs,
-    WeightedSourceGP,
-)
+from botorch_transfer import SourceGPs, models
 from botorch_transfer.ax.adapter import TransferDataset, transfer_inputs_for_ax
 
 SPACE = SearchSpaceDigest(
@@ -60,12 +50,12 @@ def unit(X: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize(
     "model_class",
     [
-        ScaMLGP,
-        SequentialHierarchicalGP,
-        PopulationGP,
-        RankWeightedGP,
-        WeightedSourceGP,
-        JointHierarchicalGP,
+        models.ScaMLGP,
+        models.SequentialHierarchicalGP,
+        models.PopulationGP,
+        models.RankWeightedGP,
+        models.WeightedSourceGP,
+        models.JointHierarchicalGP,
     ],
 )
 def test_sources_with_the_data_are_the_models_own_in_the_unit_cube(model_class):
@@ -82,7 +72,7 @@ def test_sources_with_the_data_are_the_models_own_in_the_unit_cube(model_class):
 
 def test_bounds_are_widened_to_the_sources():
     far = {"monday": (torch.tensor([[-5.0, 2.0], [10.0, 9.0]]).double(), torch.ones(2, 1).double())}
-    inputs = inputs_of(ScaMLGP, target(sources=far))
+    inputs = inputs_of(models.ScaMLGP, target(sources=far))
     expected = torch.tensor([[-5.0, 1.0], [10.0, 9.0]], dtype=torch.double)
     assert torch.equal(inputs["input_transform"].bounds, expected)
 
@@ -90,19 +80,19 @@ def test_bounds_are_widened_to_the_sources():
 def test_noise_is_known_of_all_points_or_inferred():
     Yvar = torch.full((4, 1), 0.01, dtype=torch.double)
     known = target(Yvar=Yvar)
-    inputs = inputs_of(ScaMLGP, known)
+    inputs = inputs_of(models.ScaMLGP, known)
     assert torch.equal(inputs["train_Yvar"], Yvar)
     zero = target(Yvar=0.0 * Yvar)
-    assert (inputs_of(ScaMLGP, zero)["train_Yvar"] == 1e-6).all()
+    assert (inputs_of(models.ScaMLGP, zero)["train_Yvar"] == 1e-6).all()
     some = target(Yvar=Yvar.index_fill(0, torch.tensor(2), torch.nan))
-    assert "train_Yvar" not in inputs_of(ScaMLGP, some)
+    assert "train_Yvar" not in inputs_of(models.ScaMLGP, some)
 
 
 def test_options_of_any_generator_do():
     plain = SupervisedDataset(*data(4), **NAMES)
-    assert inputs_of(ScaMLGP, plain, prior=SOURCES)["prior"] is SOURCES
+    assert inputs_of(models.ScaMLGP, plain, prior=SOURCES)["prior"] is SOURCES
     with pytest.raises(ValueError, match="no option 'sauce'"):
-        inputs_of(ScaMLGP, plain, prior=SOURCES, sauce=1)
+        inputs_of(models.ScaMLGP, plain, prior=SOURCES, sauce=1)
 
 
 def test_levels_and_scales_are_those_of_the_tasks_within_pooled_units():
@@ -114,11 +104,11 @@ def test_levels_and_scales_are_those_of_the_tasks_within_pooled_units():
     pooled = {name: (X, (Y - mean) / std) for name, (X, Y) in raw.items()}
     new_Y = (data(4)[1] + 50.0 - mean) / std
     dataset = dataset_of(new_X, new_Y, pooled)
-    model = PopulationGP(**inputs_of(PopulationGP, dataset)).eval()
+    model = models.PopulationGP(**inputs_of(models.PopulationGP, dataset)).eval()
     scale = Y.std() / std
     assert scale < 0.05
     torch.testing.assert_close(model.outcome_transform.stdvs, scale.reshape(1, 1))
-    twin = PopulationGP(
+    twin = models.PopulationGP(
         unit(new_X), data(4)[1] + 50.0, {name: (unit(X), Y) for name, (X, Y) in raw.items()}
     ).eval()
     test_X = data(5, 7)[0]
@@ -130,8 +120,8 @@ def test_levels_and_scales_are_those_of_the_tasks_within_pooled_units():
 def test_a_prior_in_the_unit_cube_is_scaled_to_the_search_space():
     prior = SourceGPs.fit({name: (unit(X), Y) for name, (X, Y) in SOURCES.items()})
     plain = SupervisedDataset(*data(4), **NAMES)
-    model = ScaMLGP(**inputs_of(ScaMLGP, plain, prior=prior)).eval()
-    twin = ScaMLGP(unit(data(4)[0]), data(4)[1], prior).eval()
+    model = models.ScaMLGP(**inputs_of(models.ScaMLGP, plain, prior=prior)).eval()
+    twin = models.ScaMLGP(unit(data(4)[0]), data(4)[1], prior).eval()
     test_X = data(5, 7)[0]
     expected = twin.posterior(unit(test_X)).mean
     torch.testing.assert_close(model.posterior(test_X).mean, expected)
@@ -139,23 +129,25 @@ def test_a_prior_in_the_unit_cube_is_scaled_to_the_search_space():
 
 def test_options_of_pretraining():
     options = {"steps": 3, "batch_size": 5}
-    first = inputs_of(PretrainedGP, target(), pretraining=options)["prior"]
-    again = inputs_of(PretrainedGP, target().clone(deepcopy=True), pretraining=options)["prior"]
+    first = inputs_of(models.PretrainedGP, target(), pretraining=options)["prior"]
+    again = inputs_of(models.PretrainedGP, target().clone(deepcopy=True), pretraining=options)[
+        "prior"
+    ]
     assert first is again
     few = {"num_restarts": 0}
-    stack = inputs_of(SequentialHierarchicalGP, target(), pretraining=few)["prior"]
+    stack = inputs_of(models.SequentialHierarchicalGP, target(), pretraining=few)["prior"]
     assert stack.propagate == "covariance"
     with pytest.raises(UserInputError, match="has no pre-trained prior"):
-        inputs_of(WeightedSourceGP, target(), pretraining=few)
+        inputs_of(models.WeightedSourceGP, target(), pretraining=few)
 
 
 @pytest.mark.parametrize("guarded", [False, True])
 def test_joint_models_take_the_scale_of_outcomes(guarded):
     dataset, options = target(), {"outcome_scale": "raw"}
-    model_class = JointHierarchicalGP
+    model_class = models.JointHierarchicalGP
     if guarded:
         options = {"transfer_model": model_class, "transfer_options": options}
-        model_class = GuardedTransferGP
+        model_class = models.GuardedTransferGP
     model = model_class(**inputs_of(model_class, dataset, **options))
     joint = model.transfer if guarded else model
     expected = torch.cat([Y for _, Y in SOURCES.values()]).squeeze(-1)
@@ -164,7 +156,7 @@ def test_joint_models_take_the_scale_of_outcomes(guarded):
 
 
 def test_pretraining_of_a_guard_is_that_of_the_model_it_weighs():
-    inputs = inputs_of(GuardedTransferGP, target(), pretraining={"num_restarts": 0})
+    inputs = inputs_of(models.GuardedTransferGP, target(), pretraining={"num_restarts": 0})
     assert isinstance(inputs["prior"], SourceGPs)
 
 
@@ -185,6 +177,6 @@ def test_variances_that_are_added_follow_the_rows_and_come_on_top_of_known_noise
     mask = torch.tensor([True, True, False, True])
     dataset = dataset.clone(mask=mask)
     assert dataset.added.tolist() == [0.0, 1.0, 2.0]
-    inputs = inputs_of(ScaMLGP, dataset)
+    inputs = inputs_of(models.ScaMLGP, dataset)
     assert inputs["train_Yvar"].flatten().tolist() == [0.5, 1.5, 2.5]
     assert "likelihood" not in inputs
