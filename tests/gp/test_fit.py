@@ -1,5 +1,6 @@
 import math
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -455,6 +456,7 @@ def count_chunks(monkeypatch, interrupt_at: int | None = None) -> list[int]:
 
     def counting(tasks: PaddedTasks, *args):
         if len(sizes) == interrupt_at:
+            time.sleep(0.2)  # the results of the other thread are collected meanwhile
             raise KeyboardInterrupt
         sizes.append(len(tasks.X))
         return optimize(tasks, *args)
