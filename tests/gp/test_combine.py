@@ -104,13 +104,21 @@ def expected_smooth(A: Tensor, B: Tensor) -> Tensor:
     return (WEIGHTS.square()[:, None, None] * values).sum(dim=0)
 
 
+def record_inputs(monkeypatch, method: str) -> list[torch.Size]:
+    """Records the shapes of the inputs at which a method of the source GPs is called."""
+    shapes, evaluate = [], getattr(ConditionedGPs, method)
+
+    def recorded(self: ConditionedGPs, x: Tensor, *others: Tensor) -> Tensor:
+        shapes.append(x.shape)
+        return evaluate(self, x, *others)
+
+    monkeypatch.setattr(ConditionedGPs, method, recorded)
+    return shapes
+
+
 def test_source_covariances_at_training_inputs_are_evaluated_once(monkeypatch) -> None:
     kernel, A, X = build(), points(3, 2), points(6, 2, seed=3)
-    calls = []
-    whiten = type(kernel.gps).whiten
-    monkeypatch.setattr(
-        type(kernel.gps), "whiten", lambda self, x: calls.append(x.shape) or whiten(self, x)
-    )
+    calls = record_inputs(monkeypatch, "whiten")
     for _ in range(3):
         kernel(X).to_dense()
     assert calls == [(6, 2)]
@@ -159,16 +167,9 @@ def test_large_sums_are_those_of_their_parts(monkeypatch, shapes, batch_shape) -
     whole = evaluate()
     monkeypatch.setattr("botorch_transfer.gp.conditioned.MAX_ELEMENTS", 40)
     kernel._covariance, kernel._whitened = Cache(), Cache()
-    parts: list[int] = []
-    covariance = type(kernel.gps).covariance
-
-    def recorded(self: ConditionedGPs, x: Tensor, *others: Tensor) -> Tensor:
-        parts.append(x.shape[-2])
-        return covariance(self, x, *others)
-
-    monkeypatch.setattr(type(kernel.gps), "covariance", recorded)
+    parts = record_inputs(monkeypatch, "covariance")
     torch.testing.assert_close(evaluate(), whole)
-    assert max(parts) < A.shape[-2]
+    assert max(shape[-2] for shape in parts) < A.shape[-2]
 
 
 def test_variances_of_many_points_need_no_covariances(monkeypatch) -> None:
@@ -220,11 +221,7 @@ def test_mean_batch_of_weights() -> None:
 
 def test_source_means_at_training_inputs_are_evaluated_once(monkeypatch) -> None:
     mean, X = build(kind=WeightedSumMean), points(6, 2)
-    calls = []
-    evaluate = type(mean.gps).mean
-    monkeypatch.setattr(
-        type(mean.gps), "mean", lambda self, x: calls.append(x.shape) or evaluate(self, x)
-    )
+    calls = record_inputs(monkeypatch, "mean")
     for _ in range(3):
         mean(X)
         mean(X.expand(2, 6, 2))

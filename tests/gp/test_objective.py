@@ -58,8 +58,8 @@ served_kinds = pytest.mark.parametrize(
 )
 
 
-def likelihood_of(model: Any) -> ExactMarginalLogLikelihood:
-    return ExactMarginalLogLikelihood(model.likelihood, model).train()
+def likelihood_of(model: Any, kind: Any = ExactMarginalLogLikelihood) -> Any:
+    return kind(model.likelihood, model).train()
 
 
 def targets(batch: int, n: int = 5, same_inputs: bool = False) -> tuple[Tensor, Tensor]:
@@ -273,12 +273,8 @@ UNSERVED: dict[str, Callable[[], ExactMarginalLogLikelihood]] = {
         scaml(covar_module=RBFKernel(active_dims=[0]).double())
     ),
     "likelihood": lambda: likelihood_of(scaml(likelihood=with_more_noise())),
-    "likelihood that is maximized": lambda: DoubledMLL(
-        (model := scaml()).likelihood, model
-    ).train(),
-    "leave-one-out": lambda: LeaveOneOutPseudoLikelihood(
-        (model := scaml()).likelihood, model
-    ).train(),
+    "likelihood that is maximized": lambda: likelihood_of(scaml(), DoubledMLL),
+    "leave-one-out": lambda: likelihood_of(scaml(), LeaveOneOutPseudoLikelihood),
     "loss term": lambda: likelihood_of(PenalizedScaMLGP(*FAMILY.target(5), SCAML.prior())),
 }
 
@@ -384,24 +380,30 @@ def test_single_precision(case: ModelCase) -> None:
     assert float(log_posterior(ours)) == pytest.approx(float(log_posterior(expected)), abs=0.05)
 
 
-def test_evaluations_end_where_nothing_is_gained(monkeypatch) -> None:
-    """Starts that have converged are no longer evaluated, and the last one stops early, too."""
-    counts: list[int] = []
+def record_evaluations(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
+    """Records the parameters of each evaluation, one row for each start."""
+    evaluated: list[Tensor] = []
     evaluate = TargetObjective.__call__
 
-    def counted(self: TargetObjective, theta: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        counts.append(len(rows))
+    def recorded(self: TargetObjective, theta: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        evaluated.append(theta)
         return evaluate(self, theta, rows)
 
-    monkeypatch.setattr(TargetObjective, "__call__", counted)
+    monkeypatch.setattr(TargetObjective, "__call__", recorded)
+    return evaluated
+
+
+def test_evaluations_end_where_nothing_is_gained(monkeypatch) -> None:
+    """Starts that have converged are no longer evaluated, and the last one stops early, too."""
+    evaluated = record_evaluations(monkeypatch)
     early, late = (SCAML.target(9) for _ in range(2))
     fit_gpytorch_mll(likelihood_of(early))
-    evaluations, fewest = sum(counts), min(counts)
-    assert counts[0] == 1 + early.num_restarts > fewest
+    counts = [len(theta) for theta in evaluated]
+    assert counts[0] == 1 + early.num_restarts > min(counts)
     monkeypatch.setattr(target_fit, "CONVERGED", 1e-6)
-    counts.clear()
+    evaluated.clear()
     fit_gpytorch_mll(likelihood_of(late))
-    assert evaluations < 0.9 * sum(counts), (evaluations, sum(counts))
+    assert sum(counts) < 0.9 * sum(map(len, evaluated))
     assert float(log_posterior(early)) == pytest.approx(float(log_posterior(late)), abs=0.01)
 
 
@@ -415,14 +417,7 @@ def test_a_graph_of_the_inputs_does_no_harm(case: ModelCase) -> None:
 
 
 def test_fits_repeat_and_follow_the_seed(monkeypatch) -> None:
-    starts: list[Tensor] = []
-    evaluate = TargetObjective.__call__
-
-    def recorded(self: TargetObjective, theta: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        starts.append(theta)
-        return evaluate(self, theta, rows)
-
-    monkeypatch.setattr(TargetObjective, "__call__", recorded)
+    starts = record_evaluations(monkeypatch)
     found, random_state = [], torch.get_rng_state()
     for seed in (3, 3, 4):
         starts.clear()

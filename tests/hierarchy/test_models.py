@@ -22,6 +22,7 @@ from tests.hierarchy.twin import (
     draw_model,
     means_only,
     moments_and_gradient,
+    predict,
     prior_of,
     sequential,
     target_of,
@@ -59,13 +60,8 @@ def test_posterior(
     noise = 0.1 * points(num_points, 1, seed=5) if known_noise else None
     model, levels = draw_model(model_class, sizes, num_points, noise)
     changed = {"noise": noise.squeeze(-1)} if known_noise else {}
-
-    def moments(x: Tensor) -> tuple[Tensor, Tensor]:
-        posterior = model.posterior(x)
-        return posterior.mean.squeeze(-1), posterior.distribution.covariance_matrix
-
     A = points(5, 2)
-    mine = moments_and_gradient(moments, A)
+    mine = moments_and_gradient(predict(model), A)
     theirs = moments_and_gradient(_twin(step, model, levels, **changed).at, A)
     torch.testing.assert_close(mine, theirs, rtol=1e-6, atol=1e-8)
 

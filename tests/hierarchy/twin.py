@@ -174,6 +174,16 @@ def target_of(model: HierarchicalGP, **changed: Any) -> Task:
     return Task(**values)
 
 
+def predict(model: Any) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+    """A model's mean and covariance as a function of the inputs."""
+
+    def function(A: Tensor) -> tuple[Tensor, Tensor]:
+        posterior = model.posterior(A)
+        return posterior.mean.squeeze(-1), posterior.distribution.covariance_matrix
+
+    return function
+
+
 def moments_and_gradient(
     moments: Callable[[Tensor], tuple[Tensor, Tensor]], A: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:

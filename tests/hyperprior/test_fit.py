@@ -19,7 +19,6 @@ from torch.testing import assert_close
 from botorch_transfer.data import Domain, as_datasets
 from botorch_transfer.gp.tasks import PaddedTasks
 from botorch_transfer.hyperprior import fit as domain_fit
-from botorch_transfer.hyperprior import fit as validation
 from botorch_transfer.hyperprior.fit import (
     BROAD_SHAPE,
     MAX_SHAPE,
@@ -139,10 +138,8 @@ def test_units_do_not_matter(units):
     torch.testing.assert_close(found.constant, expected.constant * scale + offset, **near)
     for name in ("outputscale", "noise"):
         torch.testing.assert_close(getattr(found, name) / scale**2, getattr(expected, name), **near)
-    num_points = 35
-    torch.testing.assert_close(
-        found.log_likelihood, expected.log_likelihood - num_points * math.log(scale), **near
-    )
+    # Of 35 points.
+    assert_close(found.log_likelihood, expected.log_likelihood - 35 * math.log(scale), **near)
 
 
 def test_tasks_standardized_one_by_one():
@@ -330,7 +327,7 @@ def draws(num: int, dim: int) -> HyperparameterDraws:
 @pytest.mark.parametrize("n", [0, 1, 7])
 @pytest.mark.parametrize("known_noise", [False, True])
 def test_likelihoods_equal_gpytorchs(n, known_noise, monkeypatch):
-    monkeypatch.setattr(validation, "BLOCK_ELEMENTS", 100)  # two or three rows at a time
+    monkeypatch.setattr(domain_fit, "BLOCK_ELEMENTS", 100)  # two or three rows at a time
     drawn = draws(5, 2)
     X, Y = torch.rand(n, 2, dtype=torch.double), torch.randn(n, dtype=torch.double)
     Yvar = 0.1 + torch.rand(n, dtype=torch.double) if known_noise else None

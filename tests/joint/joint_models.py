@@ -47,9 +47,12 @@ def scattered(model, seed=0):
     return model.train().eval()
 
 
-def build(name, num_tasks=2, n=4, noise="inferred", **kwargs):
+def model_of(name, X, Y, history, **kwargs):
     model_class, options = MODELS[name]
+    return model_class(X, Y, history, **options, **kwargs)
+
+
+def build(name, num_tasks=2, n=4, noise="inferred", **kwargs):
     X, Y = FAMILY.target(n)
     Yvar = None if noise == "inferred" else torch.full_like(Y, 0.3)
-    history = sources(num_tasks, noise)
-    return scattered(model_class(X, Y, history, train_Yvar=Yvar, **options, **kwargs))
+    return scattered(model_of(name, X, Y, sources(num_tasks, noise), train_Yvar=Yvar, **kwargs))

@@ -14,7 +14,6 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from linear_operator.utils.errors import NanError
 
 from botorch_transfer import (
-    IntrinsicCoregionalizationGP,
     JointHierarchicalGP,
     JointScaMLGP,
     ScaMLGP,
@@ -32,6 +31,7 @@ from tests.joint.joint_models import (
     SIZES,
     TEST_X,
     build,
+    model_of,
     scattered,
     sources,
 )
@@ -53,6 +53,13 @@ def marginal_likelihood(model):
 
 
 # ---- the dense twins
+
+
+def assert_equals_twin(model):
+    mean, covariance = JointTwin(model).posterior(TEST_X)
+    posterior = model.posterior(TEST_X).distribution
+    torch.testing.assert_close(posterior.mean, mean)
+    torch.testing.assert_close(posterior.covariance_matrix, covariance)
 
 
 @pytest.mark.parametrize(
@@ -95,10 +102,8 @@ def test_objective_of_the_fit_has_hyperpriors_and_the_sources(name):
         expected = expected + base.lengthscale_prior.log_prob(base.lengthscale).sum()
         if base is not kernel:
             expected = expected + kernel.outputscale_prior.log_prob(kernel.outputscale)
-    noise = model.likelihood.noise_covar
-    expected = expected + noise.noise_prior.log_prob(noise.noise).sum()
-    noise = model.conditional.noise
-    expected = expected + noise.noise_prior.log_prob(noise.noise).sum()
+    for noise in (model.likelihood.noise_covar, model.conditional.noise):
+        expected = expected + noise.noise_prior.log_prob(noise.noise).sum()
     if name == "ScaML":
         weights = model.conditional.kernel.task_weights
         expected = expected + weights.weights_prior.log_prob(weights.weights).sum()
@@ -116,10 +121,9 @@ SCALES = {
 @pytest.mark.parametrize(("scale", "n"), [("per_task", 4), ("pooled", 0), ("raw", 4)])
 def test_outcome_scales(name, scale, n):
     """Each is the raw one of outcomes that were scaled before."""
-    model_class, options = MODELS[name]
     history, (X, Y) = sources(2, "known"), FAMILY.target(n)
     Yvar = torch.full_like(Y, 0.3)
-    model = scattered(model_class(X, Y, history, Yvar, outcome_scale=scale, **options))
+    model = scattered(model_of(name, X, Y, history, train_Yvar=Yvar, outcome_scale=scale))
     pooled, scaled = torch.cat([source_Y for _, source_Y, _ in history.values()]), {}
     for task, (source_X, source_Y, noise) in history.items():
         own = SCALES[scale](source_Y, pooled)
@@ -127,8 +131,8 @@ def test_outcome_scales(name, scale, n):
         scaled[task] = source_X, own, noise * factor.square()
     if hasattr(model, "outcome_transform"):
         Y, Yvar = model.outcome_transform.eval()(Y, Yvar)
-    options = {"outcome_scale": "raw", "outcome_transform": None, **options}
-    twin = scattered(model_class(X, Y, scaled, Yvar, **options))
+    raw = {"outcome_scale": "raw", "outcome_transform": None}
+    twin = scattered(model_of(name, X, Y, scaled, train_Yvar=Yvar, **raw))
     copy_hyperparameters(model, twin)  # the residual starts with the variance of the outcomes
     found, expected = model(TEST_X), twin(TEST_X)
     torch.testing.assert_close(found.mean, expected.mean)
@@ -156,10 +160,9 @@ def test_the_default_transform_fits_the_scale():
 
 @pytest.mark.parametrize("name", BLOCKS)
 def test_too_many_points_are_refused(name):
-    model_class, options = MODELS[name]
     X, Y = torch.zeros(1, 2).double().expand(40_000, 2), torch.zeros(40_000, 1).double()
     with pytest.raises(InputDataError, match=r"40,004 points together.*GiB.*ScaMLGP"):
-        model_class(*FAMILY.target(4), [(X, Y)], **options)
+        model_of(name, *FAMILY.target(4), [(X, Y)])
 
 
 def test_block_diagonal_sources_take_less_memory():
@@ -182,9 +185,8 @@ def test_starts_share_the_memory():
 @pytest.mark.parametrize("name", BLOCKS)
 @pytest.mark.parametrize(("most", "sizes"), [(11, (7, 4)), (10, (6, 4)), (7, (3, 3)), (2, (1, 1))])
 def test_source_points_are_thinned_out_evenly(name, most, sizes):
-    model_class, options = MODELS[name]
     history = sources(2, "mixed")
-    model = model_class(*FAMILY.target(4), history, max_points=most, **options)
+    model = model_of(name, *FAMILY.target(4), history, max_points=most)
     points = model.conditional.points
     assert points.sizes == sizes
     assert points.task_names == tuple(history)
@@ -199,45 +201,35 @@ def test_source_points_are_thinned_out_evenly(name, most, sizes):
 
 @pytest.mark.parametrize("name", BLOCKS)
 def test_thinned_source_data_are_those_that_were_left(name):
-    model_class, options = MODELS[name]
     X, Y = FAMILY.target(4)
     (A, of_A), (B, of_B) = sources(2).values()
     order = of_A.squeeze(-1).argsort()[[0, 3, 6]]
-    thinned = model_class(X, Y, [(A, of_A), (B, of_B)], max_points=7, **options)
+    thinned = model_of(name, X, Y, [(A, of_A), (B, of_B)], max_points=7)
     three = of_B.squeeze(-1).argsort()[torch.tensor([0, 2, 3])]
-    expected = model_class(X, Y, [(A[order], of_A[order]), (B[three], of_B[three])], **options)
+    expected = model_of(name, X, Y, [(A[order], of_A[order]), (B[three], of_B[three])])
     torch.testing.assert_close(thinned.posterior(TEST_X).mean, expected.posterior(TEST_X).mean)
 
 
 @pytest.mark.parametrize("name", BLOCKS)
 def test_fewer_points_than_tasks_are_refused(name):
-    model_class, options = MODELS[name]
     with pytest.raises(ValueError, match="max_points=1 is less than the number of source tasks, 2"):
-        model_class(*FAMILY.target(4), sources(2), max_points=1, **options)
+        model_of(name, *FAMILY.target(4), sources(2), max_points=1)
 
 
 # ---- the user's parts
 
 
 def test_kernels_of_the_users_own(name):
-    model_class, options = MODELS[name]
-    count = 1 if model_class is IntrinsicCoregionalizationGP else 3
-    kernels = [ScaleKernel(RBFKernel(ard_num_dims=2)) for _ in range(count)]
-    X, Y = FAMILY.target(4)
-    model = model_class(X, Y, sources(2), covar_modules=kernels, **options)
+    kernels = [ScaleKernel(RBFKernel(ard_num_dims=2)) for _ in range(1 if name == "MTKGP" else 3)]
+    model = model_of(name, *FAMILY.target(4), sources(2), covar_modules=kernels)
     assert all(one is other for one, other in zip(model.covar_modules, kernels, strict=True))
-    mean, covariance = JointTwin(scattered(model)).posterior(TEST_X)
-    posterior = model.posterior(TEST_X).distribution
-    torch.testing.assert_close(posterior.mean, mean)
-    torch.testing.assert_close(posterior.covariance_matrix, covariance)
+    assert_equals_twin(scattered(model))
 
 
 @pytest.mark.parametrize("name", BLOCKS)
 def test_another_kind_of_kernel(name):
-    model_class, options = MODELS[name]
-    count = 1 if model_class is IntrinsicCoregionalizationGP else 3
-    kernels = [MaternKernel(1.5) for _ in range(count)]
-    model = model_class(*FAMILY.target(4), sources(2), covar_modules=kernels, **options)
+    kernels = [MaternKernel(1.5) for _ in range(3)]
+    model = model_of(name, *FAMILY.target(4), sources(2), covar_modules=kernels)
     fit_model(model, max_iter=3)
     assert (model.posterior(TEST_X).variance > 0).all()
 
@@ -251,10 +243,9 @@ def test_another_kind_of_kernel(name):
     ],
 )
 def test_a_wrong_number_of_kernels_is_refused(name, message):
-    model_class, options = MODELS[name]
     kernels = [RBFKernel(), RBFKernel()]
     with pytest.raises(ValueError, match=message):
-        model_class(*FAMILY.target(2), sources(2), covar_modules=kernels, **options)
+        model_of(name, *FAMILY.target(2), sources(2), covar_modules=kernels)
 
 
 # ---- fitting
@@ -265,11 +256,9 @@ def test_fit_keeps_to_the_bounds(name, monkeypatch):
     """The source noise would leave the paper's bounds: the data have a hundred times as much."""
     paper = replace(joint.SOURCE_HYPERPARAMETERS, noise=RESIDUAL_HYPERPARAMETERS.noise)
     monkeypatch.setattr(joint, "SOURCE_HYPERPARAMETERS", paper)
-    model_class, options = MODELS[name]
-    X, Y = FAMILY.target(5)
     history = FAMILY.sources((15,))["task 0"]
     repeated = (history[0][:5].repeat(3, 1), torch.randn(15, 1).double())
-    model = model_class(X, Y, [repeated], **options)
+    model = model_of(name, *FAMILY.target(5), [repeated])
     fit_model(model, num_restarts=0)
     torch.testing.assert_close(model.source_noise, torch.full((1,), 1e-2, dtype=torch.double))
 
@@ -330,17 +319,13 @@ def test_source_factor_follows_the_hyperparameters(name, way):
             else:
                 model.initialize(**{key: value})
     model.train()  # GPyTorch's own caches go only then
-    mean, covariance = JointTwin(model.eval()).posterior(TEST_X)
-    posterior = model.posterior(TEST_X).distribution
-    torch.testing.assert_close(posterior.mean, mean)
-    torch.testing.assert_close(posterior.covariance_matrix, covariance)
+    assert_equals_twin(model.eval())
 
 
 @pytest.mark.parametrize("name", BLOCKS)
 def test_other_source_data_can_be_loaded(name):
-    model_class, options = MODELS[name]
     other_sources = {key: (X, Y.flip(0)) for key, (X, Y) in sources(2).items()}
-    other = scattered(model_class(*FAMILY.target(0), other_sources, **options))
+    other = scattered(model_of(name, *FAMILY.target(0), other_sources))
     model = build(name, n=0)
     twin = deepcopy(model)
     before = twin.posterior(TEST_X).mean

@@ -24,11 +24,8 @@ from botorch_transfer.gp.hyperpriors import TYPICAL_RESIDUAL
 from botorch_transfer.gp.tasks import TaskUnits
 from botorch_transfer.pretraining import SourceGPs
 from botorch_transfer.prior import Observations
-from tests.families import ShiftedSines
 from tests.fits import fit_model
-
-FAMILY = ShiftedSines()
-TEST_X = FAMILY.inputs(6, seed=31)
+from tests.joint.joint_models import FAMILY, TEST_X
 
 
 @pytest.mark.parametrize("rank", [1, 2, 3, None])

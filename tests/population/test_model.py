@@ -13,7 +13,7 @@ from botorch_transfer.population import model as module
 from tests.fits import fit_model as fit
 from tests.gp.drawn_functions import assert_moments
 from tests.gp.padded import points
-from tests.hierarchy.twin import moments_and_gradient
+from tests.hierarchy.twin import moments_and_gradient, predict
 from tests.models.contract import assert_same_posterior
 from tests.population.twin import twin_of
 
@@ -50,14 +50,6 @@ PRIOR = prior_of("ragged")
 def target(n: int, scale: float = 4.0):
     X, Y = task(n, 5, scale=scale)
     return X, Y
-
-
-def predict(model):
-    def function(A):
-        posterior = model.posterior(A)
-        return posterior.mean.squeeze(-1), posterior.distribution.covariance_matrix
-
-    return function
 
 
 #: Histories, numbers of target points, and whether their noise is known.
