@@ -150,10 +150,10 @@ def read_curves(
         step: The column of the step.
         goal: ``"min"`` if small outcomes are good, ``"max"`` if large outcomes are good.
         task: The column of the task, if there is one.
-        run: The columns whose values are the same in all rows of a run. The rows of a run may then
-            be in any order, unless a step occurs repeatedly. If a step occurs repeatedly, or if
-            ``run`` is omitted, the order of the rows counts: a new run starts at each row whose
-            step is not larger than the previous step.
+        run: The columns whose values are the same in all rows of a run. The rows of a run are
+            then sorted by step. If a step occurs twice, or if ``run`` is omitted, the order of the
+            rows counts: a new run starts at each row whose step is not larger than the previous
+            step.
         status: The column with the state of a run; it may be absent.
 
     Returns:

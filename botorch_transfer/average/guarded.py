@@ -117,9 +117,9 @@ def prior_evidence(
 class GuardedTransferGP(AveragedGP):
     """A transfer model guarded by a plain GP on the same target data.
 
-    The prediction is the normal distribution with the moments of a mixture of the two posteriors:
-    with the transfer model's weight ``p``, the transfer model's posterior ``(μ, Σ)`` and the plain
-    GP's posterior ``(μ', Σ')``,
+    The posterior ``(μ, Σ)`` of the transfer model and the posterior ``(μ', Σ')`` of the plain GP
+    are mixed with the weights ``p`` and ``1 - p``. The prediction is the normal distribution with
+    the mean and the covariance of this mixture:
 
     .. code-block:: text
 

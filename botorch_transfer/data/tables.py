@@ -462,9 +462,8 @@ def without_repeats(
         The old runs of the remaining tasks. A task repeats another task if at least 90 % of its
         runs are also runs of the other task, and if these runs have at least five different
         outcomes. In a task of three or four runs, all outcomes must differ. A task repeats the
-        current study if at least three of its runs are runs of the study, and if one of two
-        conditions holds: the outcomes of these runs all differ, or these runs are at least 90 % of
-        the task's runs and have at least two different outcomes.
+        current study if it has at least three runs of the study, and the outcomes of these runs all
+        differ. If these runs are at least 90 % of the task's runs, two different outcomes suffice.
     """
     history = _without_copies(history, space, outcomes, task)
     if runs is None:

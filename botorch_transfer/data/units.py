@@ -4,10 +4,11 @@ A task is suspicious if more than a third of its values lie outside of a paramet
 its values differ much from the values of most tasks. A suspicious task is reported only if one of
 the usual conversions makes its values fit.
 
-A task is compared by the 10 % and 90 % quantiles of its values. Each quantile is compared with a
-reference quantile: the median of this quantile over the tasks within the range. If fewer than three
-tasks are within the range, the reference quantiles are the quantiles of the range. Differences are
-divided by the distance between the two reference quantiles.
+A task is compared by the 10 % and 90 % quantiles of its values. The reference is the median of all
+10 % quantiles, and the median of all 90 % quantiles, over the tasks within the range. If fewer than
+three tasks are within the range, the reference is the 10 % and 90 % quantiles of the range. The
+larger of the two differences, divided by the distance between the two reference quantiles, is the
+task's relative difference.
 
 Outcomes are searched for fractions among percentages, and for wrong signs.
 """
@@ -53,8 +54,8 @@ BEYOND = 0.05
 #: Largest share of a task's values that may lie outside of a parameter's range.
 MAX_OUTSIDE = 1 / 3
 
-#: Least relative difference from the reference quantiles that is reported (``DIFFERENT``). Largest
-#: share of this difference that may remain after a conversion (``ALIKE``).
+#: A task is suspicious if its relative difference from the reference is above ``DIFFERENT``. A
+#: conversion fits if at most the share ``ALIKE`` of the difference remains.
 DIFFERENT, ALIKE = 0.9, 0.25
 
 #: Quantiles that summarize the values of a task.
@@ -66,16 +67,16 @@ MAX_LOOKED_AT = 1_000
 #: Tasks are compared if at least ``MIN_COMPARABLE`` tasks have at least ``MIN_VALUES`` values each.
 MIN_VALUES, MIN_COMPARABLE = 4, 3
 
-#: Outcomes that are smaller than others may be so by chance. They are reported as fractions or as
-#: negated values if the probability of only such values is below this value.
+#: Significance level of the tests for fractions and for negated outcomes. The tests compute the
+#: probability that a group of outcomes is smaller than all other outcomes by chance.
 MAX_CHANCE = 0.05
 
 #: The number of decimals of fractions and percentages is counted up to this number.
 MOST_DECIMALS = 8
 
-#: Fractions and percentages of one task are reported if the gap between them is above this number
-#: of ranges of the fractions or percentages, on a logarithmic scale. The number for negative and
-#: positive outcomes refers to a linear scale.
+#: Minimum gap between the fractions and the percentages of one task (key 100, on a logarithmic
+#: scale), and between its negative and positive outcomes (key -1, on a linear scale). The unit is
+#: the distance of the 10 % and 90 % quantiles of the group with the larger distance.
 FAR_APART = {100: 2.0, -1: 1.3}
 
 #: Words in the names of outcomes that are never negative.

@@ -636,10 +636,9 @@ def inverse_cholesky(covariance: Tensor, name: Callable[[int, int], str]) -> Ten
 #: Maximum number of inputs of the data from which the inducing points are chosen.
 MAX_CANDIDATES = 4096
 
-#: The remaining variance of an input is the variance given the function values at the inducing
-#: points.
-#: Inducing points are added until the average remaining variance is below ``ENOUGH`` times the
-#: signal variance, and below ``SHARE_OF_NOISE`` times the smallest noise variance.
+#: Inducing points are added until the average remaining variance of the inputs is below ``ENOUGH``
+#: times the signal variance, and below ``SHARE_OF_NOISE`` times the smallest noise variance. The
+#: remaining variance is the variance of the function, given its values at the inducing points.
 ENOUGH, SHARE_OF_NOISE = 1e-5, 1e-3
 
 #: An input is not chosen if its remaining variance, divided by the signal variance, is below this

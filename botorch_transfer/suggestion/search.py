@@ -44,11 +44,11 @@ NUM_STARTS, NUM_CHOICES, MAX_ITER, TOLERANCE = 4, 3, 80, 1e-5
 #: Maximum number of rows from which single steps of discrete parameters start.
 MAX_STEPS = 20
 
-#: Tolerances of moves to the middle of ranges. ``INDIFFERENCE`` and ``UNKNOWN`` are shares of the
-#: expected improvement. Before the first outcome, they are shares of the acquisition's spread. All
-#: moves together lose at most ``INDIFFERENCE``. A parameter moves to the middle if its effect is
-#: below ``UNKNOWN``. Any other move loses at most the share ``OWN_EFFECT`` of the parameter's
-#: effect.
+#: Tolerances of moves to the middle of ranges, as shares of the expected improvement. Before the
+#: first outcome, ``INDIFFERENCE`` and ``UNKNOWN`` are shares of the acquisition's spread.
+#: - ``INDIFFERENCE``: the maximum loss of all moves together.
+#: - ``UNKNOWN``: a parameter moves to the middle if its effect is below this share.
+#: - ``OWN_EFFECT``: the maximum loss of any other move, as a share of the parameter's effect.
 INDIFFERENCE, UNKNOWN, OWN_EFFECT = 0.01, 1e-4, 1e-3
 
 
