@@ -328,15 +328,15 @@ class BoostedHierarchy(ConditionedHierarchy):
         return torch.cat(own, dim=-1).unsqueeze(0)
 
     def flat_whiten(self, x: Tensor) -> Tensor:
-        """Computes a factor of the difference between prior and posterior covariance.
+        """Computes factors of the two terms by which prior and posterior covariance differ.
 
         Args:
             x: A ``P x d`` tensor of inputs.
 
         Returns:
-            A ``1 x 2N x P`` tensor, for ``N`` data points. The first half of the rows is the factor
-            of the variance that the data explain. The second half is the factor of the excess
-            variance, which BHGP adds.
+            A ``1 x 2N x P`` tensor, for ``N`` data points. The first ``N`` rows are the factor of
+            the covariance that the data explain. The other rows are the factor of the excess
+            covariance, which BHGP adds.
         """
         inverse_root, excess = self._boosts(self._boost, self.points, self.alpha)
         crosses = self._level_crosses(x)

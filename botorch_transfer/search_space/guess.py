@@ -173,7 +173,7 @@ def guess_space(
         raise InputDataError("The table has no rows: give a table with old runs.")
     tasks = None if task is None else frame[task]
     if task is None and "task" in columns:
-        logger.warning("'task' counts as a parameter: if the column names tasks, give task='task'")
+        logger.warning("'task' counts as a parameter: if it has names of tasks, give task='task'")
     unused = {n: reason for n in columns if (reason := _describes_runs(frame[n], tasks))}
     if step is not None or run is not None:
         varies = frame.groupby(_runs(frame, task, step, run))[columns].nunique(dropna=False) > 1

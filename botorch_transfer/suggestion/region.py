@@ -220,7 +220,7 @@ class Region:
         return X
 
     def _with_fixed(self, X: Tensor) -> Tensor:
-        """Returns a copy of encoded rows with the fixed values, rounded to configurations."""
+        """Copies encoded rows, sets the fixed values, and rounds each row to a configuration."""
         X = X.clone()
         for column, value in self.fixed_columns.items():
             X[:, column] = value

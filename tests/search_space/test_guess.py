@@ -249,7 +249,7 @@ def test_rows_may_share_labels(caplog):
     space = guess_space(pd.concat([frame, frame]), task="task", outcome="loss")
     assert space.columns == ["x"]
     guess_space(frame.assign(task=list("aabbcc")), outcome="loss")
-    assert "'task' counts as a parameter: if the column names tasks, give task=" in caplog.text
+    assert "'task' counts as a parameter: if it has names of tasks, give task=" in caplog.text
 
 
 TEMPERATURES = np.random.default_rng(0).uniform(50, 150, 24).round(1)
