@@ -135,7 +135,7 @@ def test_appending_leaves_what_the_table_says(folder):
 
 
 @pytest.mark.parametrize(
-    "rows", ["1.125;0.5;.3\n1.25;0.25;.2\n", "1.125;0.125;\n", "1,125\t0,5\t0,3\n1\t1\t0,2\n"]
+    "rows", ["1.125;0.5;.3\n1.25;0.25;.2\n", "1.125;1.125;\n", "1,125\t0,5\t0,3\n1\t1\t0,2\n"]
 )
 def test_appended_numbers_have_the_decimal_mark_of_the_file(folder, rows):
     (folder / "runs.csv").write_text("C;gamma;log_loss\n".replace(";", rows[5]) + rows)
