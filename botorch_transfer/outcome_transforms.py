@@ -369,7 +369,7 @@ def _warn_of_another_unit(Y: Tensor, outcomes: Tensor, task: Tensor) -> None:
     is_alike = bool(((least / 2 <= y.abs()) & (y.abs() <= 2 * most)).all())
     is_opposite = values.sign().mean() * y.sign().mean() == -1
     if is_alike and is_opposite and (len(values) + 2.0) ** -n < SIGN_CHANCE:
-        warn_of_data("train_Y has the opposite sign of the source outcomes: check it, or goal=.")
+        warn_of_data("train_Y has the opposite sign of the source outcomes: check both signs.")
         return
     if n < 3 or bool(y.min() == y.max()) or bool(low == high):
         return

@@ -321,7 +321,7 @@ NO_PARAMETER = "A constraint uses the column 'cost' of the candidates, which is 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["suggest", *LOSS], "There is no search space: give a JSON file first, or"),
+        (["suggest", *LOSS], "There is no search space: give its JSON file, or"),
         (["suggest", "none.json", "old.csv"], "There is no file none.json."),
         (["suggest", "old.csv", "old.csv"], "old.csv is not a JSON file of a search space"),
         (["suggest", "list.json", "old.csv"], "The search space is a list"),
@@ -337,7 +337,7 @@ NO_PARAMETER = "A constraint uses the column 'cost' of the candidates, which is 
             "'log_loss'): name an existing column by --outcome. The table's columns are ",
         ),
         ([*COMMAND, "new.csv"], "There is no file new.csv: correct its name, or create its folder"),
-        ([*COMMAND, "old.csv"], "old.csv is both the old runs and this study's runs"),
+        ([*COMMAND, "old.csv"], "old.csv has both the old runs and this study's runs"),
         ([*COMMAND, "runs.csv", "--runs", "runs.csv", *LOSS], "There are two tables of runs"),
         ([*COMMAND, "--append"], "--append adds rows to the file"),
         ([*COMMAND, *LOSS, "--run", "name"], "--run is for learning curves"),

@@ -227,8 +227,9 @@ def _fits(x: Array, y: Array, factor: int, name: str, is_one: bool, of_study: bo
     size. In all other cases, ``factor * x`` must be in the range of ``y``; for the signs of two
     groups, both ranges must overlap. Also, ``x`` must be clearly apart from ``y``, and fractions
     must have more decimals than percentages. A larger gap is needed if both belong to one group
-    (``is_one``), because ``y`` has the larger values of this group, and if the name has no word in
-    ``SHARES``. There must then be two groups, one percentage above 10, and none up to 1.
+    (``is_one``), because ``y`` has the larger values of this group. A name without a word in
+    ``SHARES`` also needs the larger gap, two groups, a percentage above 10, and no percentage up
+    to 1.
     """
     is_share, words = factor > 1, words_of(name)
     enough = min(len(x), len(y) + (not is_one)) > is_share and len(x) + len(y) >= MIN_VALUES

@@ -109,7 +109,7 @@ def _suggest(options: argparse.Namespace) -> None:
         raise ValueError("--append adds rows to the file of this study's runs: give this file.")
     if options.runs is not None and options.runs in (options.history or []):
         raise ValueError(
-            f"{options.runs} is both the old runs and this study's runs: name another."
+            f"{options.runs} has both the old runs and this study's runs: name two files."
         )
     may_start = options.append and options.runs.parent.is_dir()
     if options.runs is not None and not (may_start or options.runs.exists()):
@@ -190,7 +190,7 @@ def _tables(options: argparse.Namespace) -> tuple[EncodedTables, DataFrame | Non
         The encoded tables. Also the table of this study's runs, or ``None`` without such a file.
     """
     if options.space is None and options.candidates is None:
-        raise ValueError("There is no search space: give a JSON file first, or --candidates.")
+        raise ValueError("There is no search space: give its JSON file, or give --candidates.")
     space = None if options.space is None else SearchSpace.from_json(options.space)
     files = _named(options, "runs candidates")
     if options.append and not (options.runs.exists() and options.runs.stat().st_size):
@@ -311,7 +311,7 @@ def _pairs(texts: Sequence[str], option: str, first: str | None = None) -> dict[
         if not equals and first is not None:
             name, value, equals = first, text, "="
         if not name or (option in ("--rename", "--fixed") and not value):
-            form = "old=new, as T=temp" if option == "--rename" else "name=value, such as x=0.5"
+            form = "old=new, such as T=t" if option == "--rename" else "name=value, such as x=0.5"
             raise ValueError(f"{option} has {text!r}: write it as {form}.")
         if name in pairs:
             raise ValueError(f"{option} names {name!r} twice: name it once.")

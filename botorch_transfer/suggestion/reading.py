@@ -281,7 +281,9 @@ def read_outcomes(
     for name, within in ranges.items():
         ends = list(within) if isinstance(within, Iterable) else []
         if len(ends) != 2 or {str, type(None)} & {*map(type, ends)} or not ends[0] < ends[1]:
-            raise ValueError(f"outcome_range of {name!r} is {within!r}: give two growing numbers.")
+            raise ValueError(
+                f"outcome_range of {name!r} is {within!r}: give two increasing numbers."
+            )
     outcomes = [replace(o, noise=noise.get(o.name), within=ranges.get(o.name)) for o in outcomes]
     return with_logarithms(outcomes, log)
 
@@ -460,11 +462,15 @@ def read_study(
         absent: Any = [] if history is None else history.columns.difference([*candidates, *others])
         for name in candidates.select_dtypes("number").columns.difference(known.columns):
             if likely := likely_column(name, absent):
-                logger.warning("%r is no parameter: if it is %r, use one name", name, likely)
+                logger.warning(
+                    "%r is not a parameter: if it means the same as %r, use one name", name, likely
+                )
         space = guess_space(known, [name for name in others if name in known])
         own = space if runs is None or runs.empty else runs
         if lacked := [name for name in space.columns if name not in own.columns]:
-            raise InputDataError(f"The runs lack {lacked[0]!r} of the guessed space: add it.")
+            raise InputDataError(
+                f"The runs lack {lacked[0]!r} of the guessed space: add the column."
+            )
     if space is None:
         raise TypeError("space is None: give a SearchSpace, or give candidates=.")
     linear = [constraint for text in between for constraint in read_constraint(text, space)]
@@ -481,7 +487,9 @@ def read_study(
     for each in space.parameters if fixed else ():
         is_known = each.active_if and {each.name, *each.active_if} <= {*(fixed or ())}
         if is_known and region.decode(region.sample(1, seed=0))[each.name].isna().all():
-            raise ValueError(f"Fixed values make {each.name!r} inactive: omit it from fixed=.")
+            raise ValueError(
+                f"Fixed values make {each.name!r} inactive: omit {each.name!r} from fixed=."
+            )
     named = [("noise", each.noise) for each in outcomes]
     named += [("step", step), ("status", status), ("run", run)]
     named = [(argument, column) for argument, column in named if column is not None]

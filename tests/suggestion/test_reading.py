@@ -410,7 +410,7 @@ def test_tables_that_fit_badly_give_a_warning(caplog):
     assert {*caplog.messages} >= {
         "No run satisfies the limit 1 of 'u' (best value: 10): check the unit",
         "This study's runs have the tasks 'p' and 'q': move old runs to the history",
-        "'Lr' is no parameter: if it is 'lr', use one name",
+        "'Lr' is not a parameter: if it means the same as 'lr', use one name",
     }
 
 

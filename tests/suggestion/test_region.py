@@ -160,7 +160,7 @@ def test_fixed_values_are_not_changed():
     space = SearchSpace([volume, kind, FloatParameter("m", 0, 1, active_if={"kind": "b"})])
     with pytest.raises(InputDataError, match="'v' is 62, not a multiple of its step 5: round"):
         Region(space, {"v": 62})
-    with pytest.raises(ValueError, match="Fixed values make 'm' inactive: omit it from fixed="):
+    with pytest.raises(ValueError, match="Fixed values make 'm' inactive: omit 'm' from fixed="):
         suggest(space, None, fixed={"m": 0.5, "kind": "a"})
     stock = pd.DataFrame({"v": [60, 62, 62, 60], "kind": [*"aabb"], "m": [None, None, 0.5, 0.2]})
     assert Region(space, {"v": 62}, table=stock).table.index.tolist() == [1, 2]
