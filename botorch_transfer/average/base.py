@@ -46,7 +46,7 @@ from botorch_transfer.report import transfer_report
 #: The name of the plain GP among the members.
 PLAIN_MEMBER = "plain"
 
-#: Means and variances, ``batch_shape x n`` tensors.
+#: A pair: the means and the variances at ``n`` points, two ``batch_shape x n`` tensors.
 Moments = tuple[Tensor, Tensor]
 
 
@@ -58,17 +58,17 @@ def mixed(members: Sequence[MultivariateNormal], shares: Tensor) -> Multivariate
         shares: A ``batch_shape x K`` tensor of weights that add up to one.
 
     Returns:
-        A distribution whose covariance includes the differences between the members' means.
+        The normal distribution. Its covariance also includes the covariance of the members' means.
     """
     parts = list(zip(members, shares.unsqueeze(-2).unbind(dim=-1), strict=True))
     mean = sum(share * member.mean for member, share in parts)
     if skip_posterior_variances.on():
         return MultivariateNormal(mean, members[0].lazy_covariance_matrix)
-    # A covariance may be a lazy operator, which has to be the left factor of a product.
+    # A lazy covariance must be the left factor of its product with a share.
     covariances = [
         evaluated(member.lazy_covariance_matrix) * share.unsqueeze(-1) for member, share in parts
     ]
-    # The shares must have no gradient, because the gradient of a root is infinite at zero.
+    # The shares must have no gradient, because the gradient of a square root is infinite at 0.
     apart = [share.sqrt() * (member.mean - mean) for member, share in parts]
     root = RootLinearOperator(torch.stack(torch.broadcast_tensors(*apart), dim=-1))
     covariances.append(evaluated(root))
@@ -111,7 +111,7 @@ class _AveragedNoise(DerivedNoise):
             member.likelihood.requires_grad_(False)
 
     def register_constraint(self, *args: Any, **kwargs: Any) -> None:
-        if hasattr(self, "_average"):  # the base class's constructor may register its constraint
+        if hasattr(self, "_average"):  # false while the base class registers its own constraint
             self._refuse()
         super().register_constraint(*args, **kwargs)
 
@@ -120,8 +120,8 @@ class _AveragedNoise(DerivedNoise):
 
     def _refuse(self) -> NoReturn:
         raise UnsupportedError(
-            "A model average computes its noise variance from its members: register the prior or "
-            "the constraint on the likelihood of each of model.members."
+            "A model average computes its noise variance from the models in model.members: "
+            "register the prior or the constraint on the likelihood of each of these models."
         )
 
 
@@ -135,7 +135,7 @@ class _AveragedLikelihood(GaussianLikelihood):
 class PlainGP(TargetGP):
     """GP on the target's data alone, without sources, for an average of models."""
 
-    _warns = False  # the members with sources already warn
+    _warns = False  # the averaged models with sources already warn of the same data
 
 
 class AveragedGP(  # type: ignore[misc]
@@ -157,7 +157,7 @@ class AveragedGP(  # type: ignore[misc]
         train_Y: The target's outcomes.
         members: The transfer models, by name.
         **plain: Further arguments of the plain GP, which becomes the last member. The plain GP has
-            the same inputs and the same input transform as the first model.
+            the same inputs and the same input transform as the first of ``members``.
     """
 
     _num_outputs = 1
@@ -171,7 +171,7 @@ class AveragedGP(  # type: ignore[misc]
     ) -> None:
         super().__init__()
         if PLAIN_MEMBER in members:
-            raise ValueError(f"{PLAIN_MEMBER!r} is reserved for the plain GP: rename your member.")
+            raise ValueError(f"{PLAIN_MEMBER!r} is reserved for the plain GP: rename this member.")
         first = next(iter(members.values()))
         transform = getattr(first, "input_transform", None)
         own = PlainGP(train_X, train_Y, None, input_transform=transform, **plain)
@@ -183,7 +183,11 @@ class AveragedGP(  # type: ignore[misc]
         self._set_members({**members, PLAIN_MEMBER: own})
 
     def _set_members(self, members: Mapping[str, TransferModel]) -> None:
-        """Stores the averaged models, and shares the plain GP's transforms and known noise."""
+        """Stores the averaged models.
+
+        The average has the plain GP's transforms, and also the plain GP's likelihood if the noise
+        is known.
+        """
         self.members = cast(Any, ModuleDict(cast(Any, members)))
         for name in ("input_transform", "outcome_transform"):
             if hasattr(self.plain, name):
@@ -199,16 +203,16 @@ class AveragedGP(  # type: ignore[misc]
     @property
     @abstractmethod
     def shares(self) -> Tensor:
-        """The averaged models' weights in the mixture, a ``batch_shape x K`` tensor."""
+        """The weights of the ``K`` averaged models in predictions, ``batch_shape x K``."""
 
     @property
     def used(self) -> list[bool]:
-        """For each averaged model, whether its share is positive for any target of the batch."""
+        """One boolean per averaged model: whether its weight is positive for some target."""
         return (self.shares != 0).reshape(-1, self.shares.shape[-1]).any(dim=0).tolist()
 
     @property
     def used_members(self) -> dict[str, TransferModel]:
-        """The members with a positive share, by name; predictions evaluate only these members."""
+        """The averaged models with a positive weight, by name; predictions use no other model."""
         return dict(compress(self.members.items(), self.used))
 
     @property
@@ -231,7 +235,7 @@ class AveragedGP(  # type: ignore[misc]
 
     @torch.no_grad()
     def update_weights(self) -> None:
-        """Recomputes the averaged models' shares, and the noise variance of the average.
+        """Recomputes the averaged models' weights, and the noise variance of the average.
 
         The constructor and each fit call this method. Call this method yourself after you change
         hyperparameters.
@@ -249,19 +253,19 @@ class AveragedGP(  # type: ignore[misc]
                 for member in self.members.values()
             ]
         )
-        if unseen:  # the plain GP shares the likelihood
+        if unseen:  # the average and the plain GP have the same likelihood
             self.likelihood.stand_in = float(noise.mean())
         else:
             cast(Any, self.likelihood).noise_covar.derive(noise)
 
     def _averaged(self, values: Sequence[Tensor]) -> Tensor:
-        """Averages the members' ``batch_shape x n`` tensors, weighted by the members' shares."""
+        """Averages ``batch_shape x n`` tensors, one for each member, weighted by ``shares``."""
         shares = self.shares.unsqueeze(-2).unbind(dim=-1)
         return cast(Tensor, sum(p * value for p, value in zip(shares, values, strict=True)))
 
     # ------------------------------------------------------------------------------- predictions
 
-    # The training data are the training data of the plain GP, transformed in evaluation mode.
+    # The plain GP's training data. In evaluation mode, the inputs are already transformed.
     @property
     def train_inputs(self) -> tuple[Tensor]:
         """The target's inputs, a ``batch_shape x n x d`` tensor."""
@@ -365,7 +369,7 @@ class AveragedGP(  # type: ignore[misc]
             **kwargs: Passed to the sampling of each member.
 
         Returns:
-            Paths over the user's inputs, in the user's units.
+            Paths from untransformed inputs to untransformed outcomes.
         """
         draw = partial(draw_kernel_feature_paths, sample_shape=sample_shape, **kwargs)
         return self._averaged_paths(draw, sample_shape, prior=True)
@@ -383,7 +387,7 @@ class AveragedGP(  # type: ignore[misc]
             **kwargs: Passed to the sampling of each member.
 
         Returns:
-            Paths over the user's inputs, in the user's units.
+            Paths from untransformed inputs to untransformed outcomes.
         """
         if self.num_target_points == 0:
             return prior_sampler(model=self, sample_shape=sample_shape)
@@ -405,7 +409,9 @@ class AveragedGP(  # type: ignore[misc]
     def custom_fit(
         self, mll: ExactMarginalLogLikelihood, *args: Any, **kwargs: Any
     ) -> ExactMarginalLogLikelihood:
-        """Fits all members, then computes their shares. ``fit_gpytorch_mll`` calls this method.
+        """Fits all averaged models, then computes their weights.
+
+        ``fit_gpytorch_mll`` calls this method.
 
         Args:
             mll: The marginal log likelihood of this model.
@@ -455,7 +461,7 @@ class AveragedGP(  # type: ignore[misc]
 
     @_original_train_inputs.setter
     def _original_train_inputs(self, X: Tensor | None) -> None:
-        """Sets the original inputs of all members, before the input transform.
+        """Sets the untransformed training inputs of all averaged models.
 
         BoTorch's conditioning sets this attribute.
         """
@@ -498,7 +504,7 @@ class AveragedPath(ModelPath):
 
     The averaged models have shares ``p_k`` and means ``μ_k``, with the average ``μ = Σ_k p_k μ_k``.
     A sample path is ``μ + Σ_k √p_k (δ_k + z_k (μ_k - μ))``. For each model, ``δ_k`` is a sample
-    path minus the mean, and ``z_k`` is a standard normal number.
+    path of the model minus the model's mean ``μ_k``, and ``z_k`` is a standard normal number.
 
     Args:
         model: The average, in evaluation mode.
@@ -525,7 +531,7 @@ class AveragedPath(ModelPath):
         scales, shifts = (
             torch.stack(torch.broadcast_tensors(*each), dim=-1) for each in zip(*units, strict=True)
         )
-        self.register_buffer("shares", shares.unsqueeze(-2))  # a dimension of points
+        self.register_buffer("shares", shares.unsqueeze(-2))  # adds a dimension of points
         self.register_buffer("scale", scales)
         self.register_buffer("shift", shifts)
         # One z for each function, because a mixture draws all points from the same member.
@@ -574,7 +580,7 @@ def build_member(model_class: Callable[..., TransferModel], *data: Any, **option
     model = model_class(*data, **given)
     if model._is_ensemble:
         raise ValueError(
-            f"{type(model).__name__} predicts a mixture, but a member of an average must predict "
-            "one Gaussian: choose another member."
+            f"{type(model).__name__} predicts a mixture, but an averaged model must predict one "
+            "Gaussian: choose another model class."
         )
     return model

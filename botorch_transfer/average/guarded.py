@@ -38,17 +38,18 @@ from botorch_transfer.model import TransferModel
 from botorch_transfer.sources.prior import SourceGPs, tasks_agree
 from botorch_transfer.sources.scaml import ScaMLGP
 
-#: The weight of a guarded transfer model if the log evidence is zero.
+#: The transfer model's weight if the log evidence favours neither this model nor the plain GP.
 PRIOR_WEIGHT = 0.8
 
-#: The factor that scales down the log evidence.
+#: The factor, less than one, that multiplies the log evidence in :func:`weight_of_evidence`.
 TEMPERATURE = 0.3
 
-#: Maximum number of points for which the evidence compares both priors before any fit.
+#: Maximum number of target points for which the evidence compares the priors of transfer model and
+#: plain GP before any fit. With more points, the evidence compares leave-one-out predictions.
 BLIND_POINTS = 2
 
-#: Minimum z-score of the sources' mean rank correlation. With a smaller z-score, a model without
-#: target points ignores the sources.
+#: Minimum z-score of the mean of :attr:`SourceGPs.agreement`. With a smaller z-score, a guarded
+#: model without target points ignores the sources.
 AGREEMENT = 2.5
 
 
@@ -79,7 +80,8 @@ def leave_one_out_evidence(Y: Tensor, transfer: Moments, plain: Moments, noise: 
         noise: A ``batch_shape x n`` tensor of noise variances, the same for both models.
 
     Returns:
-        A ``batch_shape`` tensor: the difference of summed log predictive densities.
+        A ``batch_shape`` tensor: the transfer model's sum of log predictive densities, minus the
+        plain GP's sum.
     """
     left, right = (
         Normal(mean, (variance.clamp_min(0.0) + noise).sqrt()).log_prob(Y)
@@ -104,7 +106,8 @@ def prior_evidence(
         noise: A ``batch_shape x n`` tensor of noise variances, the same for both priors.
 
     Returns:
-        A ``batch_shape`` tensor: the difference of log densities.
+        A ``batch_shape`` tensor: the log density under the transfer model's prior, minus the log
+        density under the plain GP's prior.
     """
     densities = []
     for prior in (transfer, plain):
@@ -127,16 +130,16 @@ class GuardedTransferGP(AveragedGP):
         covariance = p Σ + (1 - p) Σ' + p (1 - p) (μ - μ')(μ - μ')ᵀ
 
     Where the two models disagree, the variance is large, so that acquisition functions explore
-    there. The constructor and each fit compute the weight, see :func:`weight_of_evidence`.
-    Conditioning, fantasies and leave-one-out predictions keep the weight. The weight depends on the
+    there. The constructor and each fit compute the weight ``p``, see :func:`weight_of_evidence`.
+    Conditioning, fantasies and leave-one-out predictions keep ``p``. The weight depends on the
     leave-one-out predictions of both models, and favours transfer a priori. With one or two target
     points, the weight depends on the likelihoods of both models before any fit. Without target
-    points, the weight is usually one. If the prior is a :class:`SourceGPs` of five or more tasks
-    that do not predict one another, the weight is zero, and predictions are constant.
+    points, ``p`` is one, with one exception: if the prior is a :class:`SourceGPs` of five or more
+    tasks that do not predict one another, ``p`` is zero, and predictions are constant.
 
     Use the model if old tasks may mislead, for instance because they come from another machine, or
     because the sign of an outcome has changed. If the old tasks agree with one another, the first
-    evaluation still follows the old tasks. The model costs as much as both models together.
+    evaluation still follows the old tasks. The cost is the sum of the costs of both models.
     BoTorch's analytic noisy expected improvement takes exact GPs only: use
     ``qLogNoisyExpectedImprovement``.
 

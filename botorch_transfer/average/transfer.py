@@ -39,16 +39,16 @@ from botorch_transfer.sources.scaml import ScaMLGP
 #: The models that are averaged by default, besides a plain GP.
 MEMBERS: Mapping[str, type[SourcePosteriorGP]] = {"population": PopulationGP, "scaml": ScaMLGP}
 
-#: Number of evaluations, including the last improvement, after which all models have the same
-#: weight in the averaged improvement. See :func:`member_shares`.
+#: Number of evaluations after which all models have the same weight in the averaged improvement.
+#: The count starts at the evaluation with the last improvement. See :func:`member_shares`.
 PATIENCE = 5
 
 
 #: Ratio of the first model's share of the prediction to each other transfer model's share.
 LEADING = 0.25
 
-#: A margin of the unit cube without source inputs counts as covered by the sources if it is not
-#: wider than this value divided by the number of source points.
+#: The sources cover a side of the unit cube if the distance from the side to the nearest source
+#: input is at most 0.05, or at most this value divided by the number of source points.
 UNTRIED = 3.0
 
 #: The plain GP's noise variance, with BoTorch's hyperprior and lower bound.
@@ -67,7 +67,7 @@ def member_shares(Y: Tensor, num_members: int, patience: int = PATIENCE) -> Tens
         Y: A ``batch_shape x n`` tensor of outcomes, in the order of the evaluations.
         num_members: The number of models ``K``.
         patience: The number of evaluations after which all models have the same share. The
-            evaluation with the last improvement counts as the first of them.
+            count starts at the evaluation with the last improvement.
 
     Returns:
         A ``batch_shape x K`` tensor of shares that add up to one.
@@ -104,9 +104,10 @@ class TransferGP(AveragedGP):
     including the plain GP. Each improvement is divided by its maximum over the search space, so
     that all models have equal influence. The shares of this average are ``improvement_shares``.
     Outside the range of the sources' inputs, improvements are multiplied by the ratio of the
-    smallest to the largest of these shares. The constructor and each fit compute the shares by
-    :func:`member_shares`. These shares depend on the number of evaluations since the last
-    improvement, so the target's data must be in the order of the evaluations.
+    smallest to the largest of these shares. The constructor and each fit compute
+    ``improvement_shares`` by :func:`member_shares`. ``improvement_shares`` depends on the number of
+    evaluations since the last improvement, so the target's data must be in the order of the
+    evaluations.
 
     Use the class for one or more source tasks, with a few up to a few hundred points each. The
     average costs as much as all averaged models together. BoTorch's analytic noisy expected
@@ -126,8 +127,8 @@ class TransferGP(AveragedGP):
             if the outcomes are in the priors' units already. ``Log``, ``Bilog`` and ``Power``,
             alone or first in a chain, also apply to source data.
         members: The averaged models besides the plain GP, by name: classes, or functions with the
-            same arguments. The first model leads. By default :class:`PopulationGP` and
-            :class:`ScaMLGP`.
+            same arguments. The first model leads the search, see :func:`member_shares`. By default
+            :class:`PopulationGP` and :class:`ScaMLGP`.
 
     Raises:
         TypeError: If a model does not accept its prior.
@@ -262,11 +263,11 @@ def _classes_and_priors(
 ) -> dict[str, tuple[Callable[..., TransferModel], Any]]:
     """Returns the class and the prior of each model to average, by name.
 
-    A class without a prior gets the source data instead. If ``prior`` is a single prior, only the
-    classes that accept this prior are returned.
+    If ``prior`` is source data, each class is paired with the source data. If ``prior`` is a single
+    prior, only the classes that accept this prior are returned.
     """
     if not members:
-        raise ValueError("There are no members: give members= at least one model to average.")
+        raise ValueError("There are no members: give at least one model to average as members=.")
     if isinstance(prior, TransferPrior):
         # A member may be a function, which has no `prior_class`.
         kinds = {name: getattr(member, "prior_class", None) for name, member in members.items()}

@@ -59,8 +59,8 @@ class HierarchicalGP(SourcePosteriorGP):
     """Base class of the hierarchical models, with their prior, mean and residual kernel.
 
     Args:
-        prior: A :class:`SourceHierarchy`, or source data to fit a hierarchy to, the lowest level
-            first.
+        prior: A :class:`SourceHierarchy`, or source data to fit a hierarchy to, in which each
+            source task builds on the previous task.
         covar_module: The residual kernel: the kernel of the target's difference from the last
             source task.
 
@@ -110,7 +110,7 @@ class SequentialHierarchicalGP(HierarchicalGP):
     r"""SHGP [Tighineanu2022hierarchical]_: each task uses the previous task's mean and covariance.
 
     Source task ``n`` is task ``n - 1`` plus a difference. Each difference is a GP, and the GPs are
-    fitted level by level. If the last source task has the posterior mean ``μ`` and covariance
+    fitted one after another. If the last source task has the posterior mean ``μ`` and covariance
     ``Σ``, the target's prior is
 
     .. code-block:: text
@@ -118,19 +118,19 @@ class SequentialHierarchicalGP(HierarchicalGP):
         m_t(x) = μ(x)        k(x, x') = k_t(x, x') + Σ(x, x')
 
     With the same hyperparameters, SHGP has the same posterior as the joint hierarchical GP, HGP
-    (Corollary 1). Only the fits differ: HGP fits all levels together. Use SHGP for ordered tasks,
+    (Corollary 1). Only the fits differ: HGP fits all tasks together. Use SHGP for ordered tasks,
     or for a few similar tasks.
 
     Args:
         prior: A :class:`SourceHierarchy` with ``propagate="covariance"``, or source data to fit a
-            hierarchy to, with the first task as the lowest level. Fits are cached: equal data are
-            not refitted.
+            hierarchy to, in which each source task builds on the previous task. Fits are cached:
+            equal data are not refitted.
         covar_module: The residual kernel ``k_t``; by default a scaled RBF kernel with a lengthscale
             for each input.
 
     Raises:
-        ValueError: If the hierarchy has another value of ``propagate``, or the input transform does
-            not match the prior's transform.
+        ValueError: If ``propagate`` of the hierarchy is not ``"covariance"``, or if the input
+            transform does not match the prior's transform.
 
     Example:
         >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -154,29 +154,30 @@ class MeanHierarchicalGP(HierarchicalGP):
     r"""MHGP [Tighineanu2022hierarchical]_: each task uses only the previous task's mean.
 
     The target is a GP whose prior mean is the last source task's posterior mean, which is a sum
-    over the levels. MHGP ignores the uncertainty of this mean, and is the simplest and cheapest of
-    the hierarchical models. Far from target data, the predicted standard deviation is the standard
-    deviation of the residual GP, even if the sources are uncertain. Use MHGP for many and dense
-    source data; otherwise prefer :class:`SequentialHierarchicalGP` or
+    over the source tasks. MHGP ignores the uncertainty of this mean, and is the simplest and
+    cheapest of the hierarchical models. Far from target data, the predicted standard deviation is
+    the standard deviation of the residual GP, even if the sources are uncertain. Use MHGP for many
+    and dense source data; otherwise prefer :class:`SequentialHierarchicalGP` or
     :class:`BoostedHierarchicalGP`.
 
-    With ``deviation_weight``, the standard deviations of the levels are combined, as in
-    [Golovin2017vizier]_: ``σ_n = σ_residual^β σ_{n-1}^{1-β}``, ``β = a N_n / (a N_n + N_{n-1})``,
-    where level ``n`` has ``N_n`` points. Correlations between predictions are the correlations of
-    the residual GP.
+    With ``deviation_weight``, the standard deviation ``σ_n`` of task ``n`` combines the standard
+    deviations of the task's residual and of the previous task, as in [Golovin2017vizier]_:
+    ``σ_n = σ_residual^β σ_{n-1}^{1-β}``, ``β = a N_n / (a N_n + N_{n-1})``, where task ``n`` has
+    ``N_n`` points. The target is the last task. Correlations between predictions are the
+    correlations of the residual GP.
 
     Args:
         prior: A :class:`SourceHierarchy` with ``propagate="mean"``, or source data to fit a
-            hierarchy to, with the first task as the lowest level. Fits are cached: equal data are
-            not refitted.
+            hierarchy to, in which each source task builds on the previous task. Fits are cached:
+            equal data are not refitted.
         covar_module: The residual kernel ``k_t``; by default a scaled RBF kernel with a lengthscale
             for each input.
         deviation_weight: The positive factor ``a`` in ``β``. By default, predictions have the
             standard deviation of the residual GP.
 
     Raises:
-        ValueError: If the hierarchy has another value of ``propagate``, the input transform does
-            not match the prior's transform, or ``deviation_weight`` is not positive.
+        ValueError: If ``propagate`` of the hierarchy is not ``"mean"``, if the input transform
+            does not match the prior's transform, or if ``deviation_weight`` is not positive.
 
     Example:
         >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -233,8 +234,8 @@ class MeanHierarchicalGP(HierarchicalGP):
 class BoostedHierarchicalGP(HierarchicalGP):
     r"""BHGP [Tighineanu2022hierarchical]_: MHGP's mean, and a covariance with source uncertainty.
 
-    Mean, hyperparameters and fit are the same as in :class:`MeanHierarchicalGP`. At every level, a
-    part of the uncertainty of the level below remains after this level's data are known. The
+    Mean, hyperparameters and fit are the same as in :class:`MeanHierarchicalGP`. For every task, a
+    part of the previous task's uncertainty remains after the task's own data are known. The
     covariance includes this part. For the target's inputs ``X`` and noise variance ``σ²``, let
     ``A(x) = k_t(x, X) [k_t(X, X) + σ²I]⁻¹``. Let ``P`` be the covariance of MHGP, and ``C`` the
     covariance of the last source task. Then
@@ -249,14 +250,14 @@ class BoostedHierarchicalGP(HierarchicalGP):
 
     Args:
         prior: A :class:`SourceHierarchy` with ``propagate="mean"``, or source data to fit a
-            hierarchy to, with the first task as the lowest level. Fits are cached: equal data are
-            not refitted.
+            hierarchy to, in which each source task builds on the previous task. Fits are cached:
+            equal data are not refitted.
         covar_module: The residual kernel ``k_t``; by default a scaled RBF kernel with a lengthscale
             for each input.
 
     Raises:
-        ValueError: If the hierarchy has another value of ``propagate``, or the input transform does
-            not match the prior's transform.
+        ValueError: If ``propagate`` of the hierarchy is not ``"mean"``, or if the input transform
+            does not match the prior's transform.
 
     Example:
         >>> X = torch.rand(20, 2, dtype=torch.double)
@@ -288,11 +289,11 @@ class BoostedHierarchicalGP(HierarchicalGP):
         if self.num_target_points > 0:
             train_X, root = self.strategy.X, self.strategy.root
             A = evaluate(self.covar_module, X, train_X) @ root @ root.mT
-            # Whitened values of the second argument are cached, and shared by the members of a
+            # Whitened values of the second argument are cached, and shared by all models of a
             # batch.
             between = evaluate(kernel, X, train_X)
             half = 0.5 * A @ evaluate(kernel, train_X, train_X) - between
-            # A C Aᵀ - B Aᵀ - A Bᵀ, as products of low rank that stay lazy for many points.
+            # A C Aᵀ - B Aᵀ - A Bᵀ with B = `between`: low-rank products, lazy for many points.
             lower = evaluated(MatmulLinearOperator(half, A.mT))
             covariance = covariance + lower + lower.mT
         return MultivariateNormal(mvn.mean, to_linear_operator(covariance))

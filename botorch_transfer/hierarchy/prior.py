@@ -210,7 +210,7 @@ class ConditionedHierarchy(ConditionedBatch):
         return values.sum(dim=dim, keepdim=True)
 
     def draw_coefficients(self, values: Tensor) -> Tensor:
-        """Draws the coefficients with which Matheron's rule conditions prior samples on the data.
+        """Draws the coefficients that turn prior samples into posterior samples (Matheron's rule).
 
         Args:
             values: A ``... x M x N`` tensor: prior samples of each level's difference at all ``N``
@@ -271,8 +271,8 @@ class BoostedHierarchy(ConditionedHierarchy):
     levels: ConditionedGPs
 
     def _factorize(self) -> None:
-        # Independent GPs of the differences. Only their factors are used, so their outcomes are
-        # zero.
+        # Independent GPs of the levels' differences. Only the Cholesky factors of these GPs are
+        # used, so zeros replace the outcomes.
         nothing = torch.zeros_like(self.noise)
         levels = [(self.points[rows], nothing[rows], self.noise[rows]) for rows in self._rows]
         tasks = PaddedTasks.padded(levels, [True] * self.num_tasks)
@@ -423,10 +423,10 @@ class SourceHierarchy(ConditionedPrior):
             propagate: ``"covariance"`` for SHGP, ``"mean"`` for MHGP and BHGP.
             kernel: ``"rbf"``, ``"matern12"``, ``"matern32"`` or ``"matern52"``.
             hyperparameters: Hyperpriors, starts and bounds of the hyperparameters. Give one object
-                for all levels, or a pair: for the lowest level, and for all higher levels, whose
-                kernels describe differences. The defaults are the values of ScaML-GP for source
-                tasks and for the residual, with a higher upper bound of the noise. ``None`` gives
-                maximum likelihood, as in the paper.
+                for all tasks, or a pair of objects: for the first task, and for all later tasks,
+                whose kernels describe differences. The defaults are the values of the ScaML-GP
+                paper for source tasks and for the residual, but with a higher upper bound of the
+                noise variance. ``None`` gives maximum likelihood, as in the paper.
             outcome_scale: Whether to standardize the outcomes of each task by itself
                 (``"per_task"``), of all tasks together (``"pooled"``), or not at all (``"raw"``).
             input_transform: A frozen transform of the inputs.

@@ -242,7 +242,7 @@ class GPParts(Module):
         constraint = GreaterThan(MIN_NOISE, initial_value=noise)
         self.likelihood = GaussianLikelihood(noise_constraint=constraint)
         self.double()
-        self.likelihood.noise = torch.tensor(noise, dtype=torch.double)  # in double precision
+        self.likelihood.noise = torch.tensor(noise, dtype=torch.double)  # not rounded to float32
         # Hyperpriors are deleted, because GPyTorch would add their log densities to each target
         # model's marginal likelihood.
         for module in self.modules():

@@ -77,8 +77,8 @@ class PretrainingOptions:
         batch_size: The number of points of each task in a step of Adam, drawn uniformly for each
             step. A task with fewer points contributes all its points.
         task_batch_size: The number of tasks in a step of Adam, also drawn uniformly for each step.
-        validation_every: The number of steps between evaluations of the validation loss; by
-            default a fiftieth of all steps.
+        validation_every: The number of steps between evaluations of the validation loss, which is
+            the NLL of the held-out tasks; by default a fiftieth of all steps.
         patience: The run stops if this many evaluations of the validation loss in a row bring no
             improvement.
         seed: The seed of the sub-samples and of the choice of held-out tasks.
@@ -346,7 +346,7 @@ def _found_groups(visited: npt.NDArray[np.bool_]) -> list[tuple[Sequence[int], S
     shared = np.flatnonzero(patterns.sum(axis=-1) > 1).tolist()
     if not shared:
         raise InputDataError(
-            "No two source tasks share an input, but the EKL needs shared inputs: use "
+            "No two source tasks share an input, but the EKL objective needs shared inputs: use "
             "objective='nll'."
         )
     points_of = {k: np.flatnonzero(pattern_of == k).tolist() for k in shared}
@@ -574,7 +574,7 @@ class SourceLoss:
         """
         total = parts.noise.new_zeros(())
         for summand in self._summands(parts, step):
-            # Each summand by itself, because the graphs of all chunks together need much memory.
+            # Differentiates one summand at a time, because the graphs of all need much memory.
             summand.backward()
             total = total + summand.detach()
         return total
@@ -709,7 +709,7 @@ class GradientFit:
         )
         closure.state = theta[0].numpy()
         if not is_over:
-            self.curve.loss.pop()  # the loss after the last step, which precedes no further step
+            self.curve.loss.pop()  # drops the loss after the last step: no step follows
 
     def reset(self) -> None:
         """Does nothing, because each object is used for a single run."""
@@ -807,8 +807,8 @@ def split(num_tasks: int, share: float, seed: int) -> tuple[Tensor, Tensor]:
     count = max(1, round(share * num_tasks))
     if num_tasks - count < 2:
         raise InputDataError(
-            f"hold_out={share} leaves {num_tasks - count} of {num_tasks} source tasks to train on: "
-            "leave out hold_out=, and choose steps= instead."
+            f"hold_out={share} leaves {num_tasks - count} of {num_tasks} source tasks to train on, "
+            "but two are needed: leave out hold_out=, and choose steps= yourself."
         )
     order = torch.randperm(num_tasks, generator=torch.Generator().manual_seed(seed))
     return order[count:].sort().values, order[:count].sort().values

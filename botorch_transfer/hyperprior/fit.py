@@ -59,12 +59,12 @@ from botorch_transfer.progress import track
 
 logger = logging.getLogger(__name__)
 
-#: A Gamma distribution with a larger shape parameter counts as degenerate: its standard deviation
-#: is below 3 % of the mean.
+#: A Gamma distribution whose shape parameter exceeds this value counts as degenerate: its standard
+#: deviation is below 3.2 % of its mean.
 MAX_SHAPE = 1e3
 
-#: Shape parameter of the broad Gamma distribution that replaces a degenerate Gamma. Its standard
-#: deviation is 70 % of its mean, and its density at zero is zero.
+#: Shape parameter of the broad Gamma distribution that replaces a degenerate Gamma. The broad
+#: distribution has a standard deviation of 71 % of its mean, and the density zero at zero.
 BROAD_SHAPE = 2.0
 
 

@@ -63,7 +63,7 @@ HyperpriorOrData = PriorOrData | Sequence[Domain]
 #: Lower bound of the noise variance in a fit, relative to the signal variance.
 LEAST_NOISE = 1e-6
 
-#: Lower bound of hyperparameters that the hyperprior determines; the upper bound is ``1 / _TINY``.
+#: Lower bound of hyperparameters drawn from a hyperprior; the upper bound is ``1 / _TINY``.
 _TINY = 1e-18
 
 _WIDE = GPHyperparameters(*[Hyperparameter(None, 1.0, lower=_TINY, upper=1 / _TINY)] * 3)

@@ -80,7 +80,7 @@ class Hyperprior(TransferPrior):
         priors: The hyperpriors of ``"constant"``, ``"outputscale"``, ``"noise"`` and, without a
             network, ``"lengthscale"``. Their parameters are copied.
         network: The trained network, for kind ``"mphd"``.
-        estimates: The estimates of step 1.
+        estimates: The GP hyperparameters that were estimated for each domain (step 1).
         default_contexts: Whether the network was trained on contexts from ``default_context``.
         outcome_scale: The units of the outcomes: ``"per_task"`` or ``"raw"``.
         input_transform: The common input transform of all domains; ``None`` if their input
@@ -159,7 +159,8 @@ class Hyperprior(TransferPrior):
                 needed for domains with different units. ``"raw"`` does not change the outcomes, as
                 in the papers.
             network: The options of MPHD's network; other kinds have no network.
-            **options: The fields of :class:`~.pretraining.DomainFitOptions`, for step 1.
+            **options: The fields of :class:`~.pretraining.DomainFitOptions`, for the fit of a GP to
+                each domain.
 
         Returns:
             The hyperprior, in double precision on the device of the first domain's data.
@@ -316,7 +317,7 @@ class Hyperprior(TransferPrior):
             if not self.default_contexts:
                 raise InputDataError(
                     "The hyperprior was trained on the domains' own contexts, so it needs the "
-                    "target's context: give context=, a d x s tensor."
+                    "target's context: give context=, a d x s tensor of s features for each input."
                 )
             context = default_context(dim)
         return network.prior(context)
@@ -410,18 +411,21 @@ class Hyperprior(TransferPrior):
 
 
 def check_domains(domains: Sequence[Domain]) -> None:
-    """Checks a sequence of domains: all contexts must have the same number of features.
+    """Checks a sequence of domains: either all or no domains must have contexts of their own.
+
+    All contexts must have the same number of features.
 
     Args:
         domains: The domains.
 
     Raises:
-        InputDataError: If there are no domains, or if the numbers of features differ.
+        InputDataError: If there are no domains, if the numbers of features differ, or if only some
+            domains have contexts of their own.
     """
     are_domains = isinstance(domains, Sequence) and all(isinstance(d, Domain) for d in domains)
     if not are_domains or len(domains) == 0:
         raise InputDataError(
-            "domains is not a list of one or more Domain objects: build a domain for each search "
+            "domains= is not a list of one or more Domain objects: build a domain for each search "
             "space by Domain(source_data), and put a single domain into a list."
         )
     kinds = {(d.has_default_context, cast(Tensor, d.context).shape[-1]) for d in domains}

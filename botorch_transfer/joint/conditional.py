@@ -15,11 +15,11 @@ do not change. If the source tasks are independent of each other (WSGP, ScaML-GP
 Cholesky factor are block diagonal.
 
 A fit evaluates the likelihood of all tasks for all starts at once, with automatic differentiation.
-Stationary kernels and the last factorization have closed-form gradients
-(:meth:`.Stationary.covariance`, :func:`~.gp.likelihood.nll`). Each independent source task ``m``
-has its own covariance matrix ``D_m``, including noise, and the joint matrix is never formed. With
-the covariances ``C_m`` between the points of source task ``m`` and the target points, and the
-covariances ``T`` of the target points,
+Stationary kernels (:meth:`.Stationary.covariance`) and the function :func:`~.gp.likelihood.nll`
+have closed-form gradients. Each independent source task ``m`` has its own covariance matrix
+``D_m``, including noise, and the joint matrix is never formed. With the covariances ``C_m`` between
+the points of source task ``m`` and the target points, and the covariances ``T`` of the target
+points,
 
 .. code-block:: text
 

@@ -90,7 +90,7 @@ class TargetScale(Module):
         self.moments.data = torch.stack(torch.broadcast_tensors(*moments), dim=-1).to(self.moments)
 
     def __getitem__(self, index: Any) -> TargetScale:
-        """Indexes the batch dimensions."""
+        """Returns the moments for the target models that ``index`` selects from a batch."""
         return select_batch(self, index)
 
 
@@ -136,7 +136,7 @@ class PopulationKernel(PriorKernel):
 
     Args:
         residual: The kernel of the target's own function, before the function's mean over the
-            reference points is subtracted.
+            reference points (some of the source inputs) is subtracted.
         common: The posterior mean ``μ`` of the common function. Its ``gps`` also evaluate ``Σ``.
         scale: The moments of scale and level.
     """
@@ -147,13 +147,13 @@ class PopulationKernel(PriorKernel):
         self.common_covariance = WeightedSumKernel(common.gps)
 
     def __getitem__(self, index: Any) -> PopulationKernel:
-        """Indexes the batch dimensions."""
+        """Returns the kernel for the target models that ``index`` selects from a batch."""
         if not len(self.batch_shape):
             return self
         return PopulationKernel(self.residual[index], self.common, self.scale[index])
 
     def unscaled(self, x1: Tensor, x2: Tensor, diag: bool = False) -> Tensor:
-        """Evaluates the covariance of the target's function without its random scale and level.
+        """Evaluates the covariance of the target's function if the scale is one and the level zero.
 
         Args:
             x1: A ``batch_shape x n1 x d`` tensor of inputs.
@@ -216,7 +216,7 @@ class PopulationKernel(PriorKernel):
         return PathDict(paths, sum)  # type: ignore[arg-type]
 
     def expand(self, mean: Mean, rest: Expansion, T: Tensor) -> Expansion | None:
-        """Expands the target's prior in kernel values at ``T``, see :meth:`.PriorKernel.expand`."""
+        """Writes the target's prior as a sum of kernel values, see :meth:`.PriorKernel.expand`."""
         residual, gps = Stationary.of(self.residual), cast(ConditionedPopulation, self.common.gps)
         is_ours = isinstance(mean, PopulationMean) and mean.common is self.common
         if residual is None or rest.parts or not is_ours:
@@ -257,7 +257,7 @@ ELSEWHERE, FAR = 0.05, 10.0
 #: Minimum number of target points from which the spread of the target's outcomes is estimated.
 ENOUGH_POINTS = 3
 
-#: Factor between the noise variance and its bounds.
+#: The bounds of the noise variance lie below and above its starting value by this factor or more.
 _RANGE = 1e12
 
 
@@ -308,7 +308,7 @@ class PopulationGP(SourcePosteriorGP):
     covar_module: PopulationKernel
 
     def _own_hyperparameters(self, prior: ConditionedPrior) -> GPHyperparameters:
-        """Returns hyperparameters with the source tasks' noise variance as starting value."""
+        """Returns hyperparameters whose noise variance starts at the source tasks' value."""
         noise = float(cast(SourcePopulation, prior).hyperparameters.noise)
         bounds = min(1.0, noise) / _RANGE, max(1.0, noise) * _RANGE
         return replace(SOURCE_HYPERPARAMETERS, noise=Hyperparameter(None, noise, *bounds))
@@ -379,11 +379,11 @@ class PopulationGP(SourcePosteriorGP):
         cast(Any, self)._clear_cache()  # cached predictions use the old moments
 
     def _unit(self) -> Tensor:
-        """Returns a factor of the target's scale and level, a ``batch_shape`` tensor.
+        """Returns the factor that multiplies the target's scale and level, one for each target.
 
-        The factor is usually one. If the standard deviation of three or more outcomes exceeds the
-        largest scale, the target has different units than the sources. The factor is then the
-        standard deviation divided by the largest scale.
+        The factor is one if there are fewer than three outcomes, or if their standard deviation is
+        at most the largest scale. A larger standard deviation suggests that the target has other
+        units than the sources. The factor is then the ratio of standard deviation to largest scale.
         """
         Y, steps = self.train_targets.double(), self.prior.scale_log_std * WIDTH
         if self.num_target_points < ENOUGH_POINTS:
@@ -396,7 +396,8 @@ class PopulationGP(SourcePosteriorGP):
         Args:
             scales: An ``S`` tensor of scales.
             levels: An ``L`` tensor of level variances.
-            unit: The factor of scales and levels, a ``batch_shape`` tensor.
+            unit: The factor from :meth:`_unit`, which multiplies scales and levels, a
+                ``batch_shape`` tensor.
 
         Returns:
             A ``batch_shape x L x S`` tensor. If a covariance matrix is not positive definite, the

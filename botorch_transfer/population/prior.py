@@ -119,7 +119,8 @@ def centred_between(
     The mean is taken over reference points.
 
     Args:
-        kernel: Evaluates the covariance of ``f``, as :meth:`.Stationary.between` does.
+        kernel: Function that evaluates the covariance of ``f``, for instance
+            :meth:`.Stationary.between`.
         x1: A ``... x n1 x d`` tensor of inputs.
         x2: A ``... x n2 x d`` tensor of inputs.
         reference: An ``R x d`` tensor: the inputs over which the mean of ``f`` is taken.
@@ -261,7 +262,7 @@ class ConditionedPopulation(ConditionedBatch):
 
     @torch.no_grad()
     def distilled(self) -> Self:
-        """Approximates the posterior with at most half as many inducing points as ``points``."""
+        """Approximates the posterior on inducing points, at most half as many as ``points``."""
         kernel = Stationary(self.kernel, self.lengthscale, self.outputscale[0])
         inducing = InducingPoints.between(kernel, self.points)
         means = (self.parts @ self.flat_cross(inducing.points)[0].mT).mT
@@ -360,7 +361,7 @@ _JITTER = 1e-6
 #: Approximate number of iterations of a fit.
 _STEPS = 50
 
-#: Minimum number of points to keep of each task.
+#: Minimum number of points that :func:`thinned` keeps of each chosen task.
 _FEWEST = 5
 
 #: Weight of the hyperpriors of scales and levels, as a number of tasks.
@@ -597,10 +598,10 @@ class SourcePopulation(ConditionedPrior):
 
     Standardized outcomes of task ``m`` are ``a_m + c(x) + h_m(x)`` plus noise, with a constant
     level ``a_m``, a function ``c`` that all tasks share, and the task's own function ``h_m``, which
-    has mean zero over reference inputs. All tasks share the hyperparameters, so a few points of
-    each task suffice. A single task is enough. Hyperparameters are fitted to at most ``fit_points``
-    points. Predictions use all points: more than ``max_inducing`` points are condensed to inducing
-    points.
+    has mean zero over some of the source inputs. All tasks share the hyperparameters, so a few
+    points of each task suffice. A single task is enough. Hyperparameters are fitted to at most
+    ``fit_points`` points. Predictions use all points: more than ``max_inducing`` points are
+    condensed to inducing points.
 
     Build a prior by :meth:`fit`, not by the constructor.
 
@@ -728,7 +729,10 @@ class SourcePopulation(ConditionedPrior):
 
     @property
     def hyperparameters(self) -> PopulationHyperparameters:
-        """Hyperparameters of the hierarchical GP, with the noise variance of a new task."""
+        """Hyperparameters of the hierarchical GP.
+
+        ``noise`` and ``task_noise`` are both the noise variance of a new task.
+        """
         gps = self.gps
         lengthscales = gps.lengthscale[0], gps.own_lengthscale
         scales = gps.outputscale[0], gps.own_outputscale
@@ -744,7 +748,7 @@ class SourcePopulation(ConditionedPrior):
     # ------------------------------------------------------------------------- scales and levels
 
     def _scales(self) -> Tensor:
-        """Returns the standard deviations of the tasks whose outcomes vary."""
+        """Returns the standard deviation of the outcomes of each task whose outcomes vary."""
         return self.outcome_std.double()[self.varies]
 
     @property

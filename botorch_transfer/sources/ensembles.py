@@ -2,9 +2,9 @@ r"""RGPE and SGPT: ensembles of source posteriors and a GP on the target's data 
 
 The *members* of an ensemble are the source posteriors and the target's own GP. Both ensembles
 weight a source by how well the source ranks the target's points. In RGPE, the weight is the
-fraction of posterior samples in which a member misranks the fewest pairs of points. SGPT, also
-known as TST-R, applies a kernel to the fraction of pairs that a source's mean misranks. To use
-other weights, write a subclass of :class:`EnsembleGP`.
+fraction of posterior samples in which a member misranks the fewest pairs of points. In SGPT, also
+known as TST-R, the weight is an Epanechnikov kernel of the fraction of pairs that a source's mean
+misranks. To use other weights, write a subclass of :class:`EnsembleGP`.
 
 .. [Feurer2018rgpe]
     M. Feurer, B. Letham, F. Hutter and E. Bakshy. Practical Transfer Learning for Bayesian
@@ -60,7 +60,7 @@ class EnsembleGP(SourcePosteriorGP):
 
     Args:
         covar_module: The kernel of the target's own GP; by default a scaled RBF kernel with a
-            lengthscale for each input and the hyperpriors of source tasks.
+            lengthscale for each input, and the same hyperpriors as the GPs of source tasks.
 
     Raises:
         ValueError: If the input transform is not frozen, or differs from the prior's transform.
@@ -107,7 +107,8 @@ class EnsembleGP(SourcePosteriorGP):
             Y: A ``batch_shape x n`` tensor of the target's transformed outcomes.
 
         Returns:
-            A ``batch_shape x (M + 1)`` tensor. The last weight belongs to the target's own GP.
+            A ``batch_shape x (M + 1)`` tensor, for ``M`` source tasks. The last weight belongs to
+            the target's own GP.
         """
 
     @torch.no_grad()
@@ -176,10 +177,10 @@ def disagreements(differences: Tensor, observed: Tensor) -> Tensor:
     """Counts the pairs of points that function values and outcomes order differently.
 
     Args:
-        differences: A ``... x n`` tensor: differences of function values. A difference of zero
-            counts one half.
-        observed: A ``... x n`` tensor: differences of outcomes. A difference of zero is not
-            counted.
+        differences: A ``... x n`` tensor: for each of ``n`` pairs, the difference of function
+            values. If the difference is zero, the pair counts one half.
+        observed: A ``... x n`` tensor: for each pair, the difference of outcomes. If the difference
+            is zero, the pair is not counted.
 
     Returns:
         A ``...`` tensor of counts.
@@ -208,7 +209,7 @@ class RankWeightedGP(EnsembleGP):
 
     The constructor and each fit compute the weights; conditioning, fantasies and leave-one-out
     predictions keep the weights. With fewer than two target points there are no pairs to rank, so
-    all models have the weight ``1 / (M + 1)``.
+    the source posteriors and the target's own GP all have the same weight.
 
     BoTorch's analytic noisy expected improvement rebuilds an exact GP from mean and kernel. This GP
     ignores the sources, so use ``qLogNoisyExpectedImprovement`` instead.
@@ -375,7 +376,7 @@ class TwoStageTransferGP(EnsembleGP):
 
     The constructor and each fit compute the weights; conditioning, fantasies and leave-one-out
     predictions keep the weights. With fewer than two target points there are no pairs to rank, so
-    all models have the weight ``1 / (M + 1)``.
+    the source posteriors and the target's own GP all have the same weight.
 
     BoTorch's analytic noisy expected improvement rebuilds an exact GP from mean and kernel. This GP
     ignores the sources, so use ``qLogNoisyExpectedImprovement`` instead.

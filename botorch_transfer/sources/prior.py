@@ -82,8 +82,8 @@ class SourceGPs(ConditionedPrior):
                 lie in the unit cube, or ``input_transform`` must map the inputs to the unit cube.
             kernel: ``"rbf"``, ``"matern12"``, ``"matern32"`` or ``"matern52"``.
             hyperparameters: Hyperpriors, starts and bounds of the hyperparameters. The defaults are
-                the values of ScaML-GP, with a higher upper bound of the noise. ``None`` gives
-                maximum likelihood.
+                the values of the ScaML-GP paper, but with a higher upper bound of the noise
+                variance. ``None`` gives maximum likelihood.
             outcome_scale: Whether to standardize the outcomes of each task by itself
                 (``"per_task"``), of all tasks together (``"pooled"``), or not at all (``"raw"``).
             input_transform: A frozen transform of the inputs, for instance
@@ -269,8 +269,9 @@ class SourceGPs(ConditionedPrior):
     def _statistics(self) -> dict[str, Tensor]:
         """Computes statistics of the source data, including how well tasks predict each other.
 
-        Each task's outcomes are compared with the mean prediction of all other tasks, after the
-        outcomes are scaled like a target's outcomes. In the result, ``differences`` holds the mean
+        Each task's outcomes are compared with the mean prediction of all other tasks. Unless
+        outcomes are raw, the task's outcomes are first standardized by the mean and the standard
+        deviation of all other tasks' outcomes. In the result, ``differences`` holds the mean
         squared differences, and ``agreement`` the rank correlations. Both are empty for a single
         task.
         """
@@ -297,11 +298,12 @@ class SourceGPs(ConditionedPrior):
         }
 
 
-#: Minimum number of tasks to judge agreement: with fewer tasks, one outlier dominates the mean
-#: correlation.
+#: Minimum number of source tasks for which :func:`tasks_agree` tests whether tasks predict one
+#: another. With fewer tasks, one outlier dominates the mean correlation.
 MIN_TASKS = 5
 
-#: Maximum number of tasks to compare, and of points of each task.
+#: Maximum number of source tasks that are compared with one another, and maximum number of points
+#: of each of these tasks.
 MAX_COMPARED, MAX_POINTS = 32, 32
 
 

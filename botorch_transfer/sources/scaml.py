@@ -133,7 +133,7 @@ class ScaMLGP(SourcePosteriorGP):
         if not self._has_too_many_sources or Y.numel() == 0:
             return
         X = self.transform_inputs(X) if self.training else X  # already transformed in eval mode
-        # Uses the residual's starting values, so that the selection depends on the data only.
+        # Uses starting values of the hyperparameters: the selection then depends on the data only.
         own = self._own_hyperparameters(self.prior)
         known = isinstance(self.likelihood, FixedNoiseGaussianLikelihood)
         noise = self._noise_variance() if known else torch.full_like(Y, own.noise.start)
@@ -174,10 +174,10 @@ class ScaMLGP(SourcePosteriorGP):
 
 # --------------------------------------------------------------------------------- screening
 
-#: The weights ``w`` over which the evidence of a task is averaged.
+#: The weights ``w`` over which :func:`screened_tasks` averages the evidence of a source task.
 SCREENING_WEIGHTS = (0.25, 0.5, 1.0, 2.0)
 
-#: Maximum number of target points that the evidence uses.
+#: Maximum number of target points from which the evidence of a source task is computed.
 MAX_SCREENING_POINTS = 32
 
 #: Number of decimals to which log evidence is rounded, so that nearly equal tasks tie.
