@@ -133,7 +133,7 @@ class _AveragedLikelihood(GaussianLikelihood):
 
 
 class PlainGP(TargetGP):
-    """GP on the target's data alone, without sources, for an average of models."""
+    """The member of an average of models that uses only the target's data, without sources."""
 
     _warns = False  # the averaged models with sources already warn of the same data
 
@@ -349,7 +349,8 @@ class AveragedGP(  # type: ignore[misc]
         """Computes each member's leave-one-out predictions, in the plain GP's units.
 
         Returns:
-            Each member's means and variances, and each member's noise variances.
+            Two lists with an entry for each member: the pair of means and variances; and the noise
+            variances, a ``batch_shape x n`` tensor.
         """
         moments, noises = [], []
         for member in self.members.values():
@@ -432,7 +433,7 @@ class AveragedGP(  # type: ignore[misc]
     def get_fantasy_model(
         self, inputs: Tensor | list[Tensor], targets: Tensor, **kwargs: Any
     ) -> Self:
-        """Conditions all averaged models on further points, and keeps shares and hyperparameters.
+        """Conditions all averaged models on further points, and keeps weights and hyperparameters.
 
         BoTorch's ``condition_on_observations`` and BoTorch's lists of models call this method.
 

@@ -217,7 +217,7 @@ class MeanHierarchicalGP(HierarchicalGP):
         sizes = [*self.prior.num_points.tolist(), self.num_target_points]
         gps = cast(BoostedHierarchy, self.prior.gps)
         variances = (*gps.levels.variance(X).unbind(dim=-2), mvn.variance)
-        # Clipped, because a power of zero has no gradient.
+        # Variances are clipped, because the gradient of a power is not finite at zero.
         combined, *others = (variance.clamp_min(1e-12) for variance in variances)
         for below, above, variance in zip(sizes, sizes[1:], others, strict=False):
             beta = self.deviation_weight * above / (self.deviation_weight * above + below)

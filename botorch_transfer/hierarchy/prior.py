@@ -244,7 +244,7 @@ class ConditionedHierarchy(ConditionedBatch):
     def _joint(self, crosses: list[Tensor]) -> Tensor:
         """Sums the kernel matrices of all levels from :meth:`_level_crosses`.
 
-        A level's matrix has no columns for the data of lower levels: these terms are zero.
+        Each level's matrix is first padded by zero columns for the data of all lower levels.
         """
         first, *others = zip(crosses, self._rows, strict=True)
         return sum((pad(x, (rows.start, 0)) for x, rows in others), start=first[0]).unsqueeze(0)
@@ -254,7 +254,7 @@ class ConditionedHierarchy(ConditionedBatch):
 class BoostedHierarchy(ConditionedHierarchy):
     r"""Posterior of the last task of a hierarchy whose tasks use only the previous task's mean.
 
-    It is the prior of MHGP and BHGP. The mean needs only a Cholesky factor for each level. The
+    It is the prior of MHGP and BHGP. The mean needs only a Cholesky factor for each task. The
     covariance is the covariance of BHGP, which includes the uncertainty of the means. The
     covariance needs the joint Cholesky factor of all data, which is computed on first use. The
     arguments are the same as for :class:`ConditionedHierarchy`.
@@ -400,7 +400,7 @@ class SourceHierarchy(ConditionedPrior):
     def propagate(self) -> Propagate:
         """The part of a task's posterior that the next task uses: ``"covariance"`` or ``"mean"``.
 
-        ``"covariance"`` includes the mean.
+        ``"covariance"`` means that the next task uses both mean and covariance.
         """
         return "mean" if isinstance(self.gps, BoostedHierarchy) else "covariance"
 

@@ -175,7 +175,7 @@ class EmpiricalGaussian:
 
         Args:
             outcomes: For each group a ``P_g x N_g`` tensor: the outcomes of ``N_g`` tasks at
-                ``P_g`` shared inputs. The outcomes of a group must not all be equal.
+                ``P_g`` shared inputs. The tasks of a group must not all have equal outcomes.
 
         Returns:
             The means and pseudo-inverses of all groups.

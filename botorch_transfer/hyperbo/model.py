@@ -189,8 +189,8 @@ class PretrainedGP(ModularTransferGP):
         if not self.unbiased:
             return mvn
         factor = self._covariance_factor(self.num_target_points)
-        # Dense, because noisy acquisition functions select wrong entries of a scaled lazy
-        # covariance.
+        # The covariance is dense, because noisy acquisition functions select wrong entries of a
+        # scaled lazy covariance.
         return MultivariateNormal(mvn.mean, to_linear_operator(mvn.covariance_matrix * factor))
 
     def _apply_noise(

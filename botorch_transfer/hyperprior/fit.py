@@ -505,8 +505,8 @@ class ContextNetwork(Module):
         """
         shape, rate = (part.detach() for part in self(context.to(self.contexts)))
         if len(shape) == 1:
-            # BoTorch draws starting values in the hyperparameter's shape only from a univariate
-            # prior.
+            # A univariate prior, because BoTorch then draws starting values that have the shape of
+            # the hyperparameter.
             shape, rate = shape.squeeze(0), rate.squeeze(0)
         return GammaPrior(shape, rate)
 

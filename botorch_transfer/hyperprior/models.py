@@ -365,7 +365,7 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
 
     @torch.no_grad()
     def _choose_members(self, draws: HyperparameterDraws, train_X: Tensor, seed: int) -> None:
-        """Weights hyperparameter samples by the target's likelihood, and resamples the members."""
+        """Resamples the ensemble from the draws, weighted by the target data's likelihood."""
         X = self.transform_inputs(train_X)
         known = isinstance(self.likelihood, FixedNoiseGaussianLikelihood)
         noise = self.likelihood.noise[0] if known else None

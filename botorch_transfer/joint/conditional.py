@@ -539,7 +539,7 @@ class JointObjective(ClosedFormObjective):
         )
         self._points = TaskPoints(self._X[0], tuple(range(kernel.num_tasks)), sizes)
         self._one_hot = self._points.one_hot(kernel.num_tasks)
-        # Row i is one at the points with inferred noise variance i, and zero at all other points.
+        # Row i of `_noise_of` is one at the points with inferred noise variance i, else zero.
         is_known = *model.conditional.noise.known, "noise" not in self._sizes
         inferred = [task for task, known in enumerate(is_known) if not known]
         self._noise_of = self._one_hot[:, inferred].mT

@@ -219,7 +219,7 @@ class JointTransferGP(TargetGP):
         with self.conditional.sharing(x):
             self._set_loss_term(self.conditional.factor().log_likelihood)
             mean = self.conditional.mean(x)
-            # The covariance is an operator: GPyTorch would factorize a tensor before adding noise.
+            # A linear operator, because GPyTorch would factorize a tensor before it adds noise.
             covariance = to_linear_operator(self.conditional.covariance(x))
         return MultivariateNormal(mean, covariance)
 
@@ -296,12 +296,12 @@ class SourceMarginalLogLikelihood(ExactMarginalLogLikelihood):
 
 @contextmanager
 def target_frozen(mll: SourceMarginalLogLikelihood) -> Iterator[None]:
-    """Freezes all hyperparameters outside the kernels and the noise of the source tasks.
+    """Freezes all hyperparameters except the source tasks' kernels and noise variances.
 
     Without target data, the target's hyperparameters would move to the modes of their hyperpriors,
-    and the residual would vanish. Weights and coregionalization matrices are also frozen, because
-    they relate the target to the sources. For instance, source data alone would move the weights of
-    WSGP to zero.
+    and the residual's variance would become tiny. Weights and coregionalization matrices are also
+    frozen, because they relate the target to the sources. For instance, source data alone would
+    move the weights of WSGP to zero.
 
     Args:
         mll: The marginal log likelihood that is maximized inside the ``with`` block.
@@ -535,7 +535,7 @@ class JointHierarchicalGP(JointTransferGP):
 
 
 class _IndependentSourcesGP(JointTransferGP):
-    """Base class of the joint models with independent source tasks and source weights."""
+    """Base class of the joint models with independent source tasks, each with a weight."""
 
     @property
     def weights(self) -> Tensor:

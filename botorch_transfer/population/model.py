@@ -118,7 +118,7 @@ class PopulationMean(SourceMean):
         return self.scale.mean.unsqueeze(-1) * self.common(x)
 
     def parts(self, x: Tensor) -> Tensor:
-        """Evaluates each source task's contribution to the mean at ``n x d`` inputs (``M x n``)."""
+        """Evaluates each source task's contribution to the mean at ``n`` inputs, ``M x n``."""
         gps = cast(ConditionedPopulation, self.common.gps)
         return self.scale.mean * gps.parts @ gps.flat_cross(x.double())[0].mT
 
@@ -196,7 +196,7 @@ class PopulationKernel(PriorKernel):
     def draw(
         self, sample_shape: torch.Size, batch_shape: torch.Size, num_features: int, **kwargs: Any
     ) -> PathDict:
-        """Draws functions with this covariance and mean zero, see :meth:`.PriorKernel.draw`."""
+        """Draws functions with mean zero and this kernel, see :meth:`.PriorKernel.draw`."""
         scale, gps = self.scale, cast(ConditionedPopulation, self.common.gps)
         factor, variances = scale.mean_square.sqrt(), (scale.variance, scale.level_variance)
         z = factor.new_empty(2, *sample_shape, *self.batch_shape).normal_()

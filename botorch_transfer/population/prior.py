@@ -358,13 +358,13 @@ _UNKNOWN_LENGTHSCALE = 1 / 3
 
 _JITTER = 1e-6
 
-#: Approximate number of iterations of a fit.
+#: Approximate number of iterations of a fit, from which its duration is predicted.
 _STEPS = 50
 
 #: Minimum number of points that :func:`thinned` keeps of each chosen task.
 _FEWEST = 5
 
-#: Weight of the hyperpriors of scales and levels, as a number of tasks.
+#: The hyperpriors of the tasks' scales and levels count as much as this number of source tasks.
 _PSEUDO_TASKS = 2.0
 
 #: Prior standard deviation of a task's log scale, and of a task's level in units of the typical
@@ -437,7 +437,7 @@ def thinned(tasks: Observations, max_points: int) -> Observations:
 
 
 def _spread_out(tasks: Observations, most: int) -> Tensor:
-    """Returns the indices of at most ``most`` tasks, evenly spaced by mean absolute outcome."""
+    """Returns indices of up to ``most`` tasks, evenly spaced in order of mean absolute outcome."""
     indices, counts = tasks.task.unique(return_counts=True)
     if len(indices) <= most:
         return indices

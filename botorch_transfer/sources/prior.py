@@ -276,7 +276,7 @@ class SourceGPs(ConditionedPrior):
         task.
         """
         data, tasks, differences, agreement = self.observed, _compared(self.gps), [], []
-        # On the CPU, because the following tensors are small, and a GPU would wait at each task.
+        # Computes on the CPU: the following tensors are small, and a GPU would wait at each task.
         mean, std = self.outcome_mean[data.task], self.outcome_std[data.task]
         outcomes, scaled, task = (data.Y * std + mean).cpu(), data.Y.cpu(), data.task.cpu()
         known = [(task == each).nonzero().squeeze(-1) for each in tasks]
