@@ -78,7 +78,7 @@ class Parameter(ABC):
 
     @property
     def neutral(self) -> Array:
-        """Encoding that replaces the value of an inactive parameter; shape ``w``."""
+        """Encoding of the parameter where it is inactive: an array of ``len(feature_names)``."""
         return np.array([0.5])
 
     @property
@@ -480,7 +480,7 @@ class _ListedParameter(Parameter):
             yield "has no values: give at least one value"
         for value in values:
             if not isinstance(value, Hashable) or value is None or value is NA or value != value:
-                yield f"has the value {value!r}: give text or numbers, 'none' for an empty cell"
+                yield f"has the value {value!r}: give text or numbers, and 'none' for an empty cell"
         if twice := [value for value in values if values.count(value) > 1]:
             yield f"repeats the value {twice[0]!r}: list each value once"
 

@@ -383,8 +383,9 @@ class SearchSpace:
             frame: As in ``encode``.
 
         Returns:
-            For each row, the column of the first value that cannot be encoded, this value, and a
-            remark for messages. The remark names a similar value of the parameter.
+            A tuple for each row that has such a value: the column of the row's first such value,
+            this value, and a remark for messages. The remark names a similar value of the
+            parameter; the remark is empty if there is no similar value.
 
         Example:
             >>> from pandas import DataFrame
