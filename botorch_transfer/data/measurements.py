@@ -136,9 +136,9 @@ class Outcome:
         return (self.sign * Y).exp() if self.log else self.sign * Y
 
     def no_worse_than(self, worst: float) -> Outcome:
-        """Returns a copy of this outcome that clips predictions worse than ``worst``.
+        """Returns a copy of this outcome whose predictions are clipped at ``worst``.
 
-        Such predictions become ``worst``, a value of the modelled outcome.
+        Predictions of the copy are not worse than ``worst``, a value of the modelled outcome.
         """
         value = float(self.original(torch.tensor(worst, dtype=torch.double)))
         least, largest = self.within or (-math.inf, math.inf)
@@ -394,7 +394,7 @@ def _in_numbers(
 def _errors(frame: DataFrame, name: str, values: Array, task: str | None) -> Array:
     """Reads a column of standard errors; fills empty or zero cells.
 
-    Such a cell gets the root mean square of all other standard errors of its task.
+    Such a cell gets the root mean square of its task's other standard errors; NaN without these.
     """
     errors, needed = numbers(frame, name), np.isfinite(values)
     given = needed & ~np.isnan(errors) & (errors != 0)

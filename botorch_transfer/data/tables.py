@@ -176,7 +176,8 @@ def from_dataframe(
         changed: Whether the search space has changed since the runs. If ``False``, an unrecorded
             parameter that is not in ``missing`` raises an error, and a warning counts the runs
             outside of the space. If ``True``, the value of such a parameter counts as unknown. In
-            both cases, an error is raised if another column has a similar name.
+            both cases, an error is raised if the parameter's column is absent, but another column
+            has a similar name.
         log: Whether to take the natural logarithm of the outcome. Standard errors are then divided
             by the outcomes. The target's outcomes must be logarithms, too.
         encode: Another encoding, for models whose inputs are not in the unit cube: a function that

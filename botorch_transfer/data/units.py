@@ -225,10 +225,10 @@ def mixed_outcomes(groups: Mapping[str, Array], name: str) -> Iterator[str]:
 def _fits(x: Array, y: Array, factor: int, name: str, is_one: bool, of_study: bool) -> bool:
     """Returns whether outcomes ``y`` likely have the unit or the sign of ``factor * x``.
 
-    The conditions are:
+    The main conditions are:
 
-    - The values ``factor * x`` are in the range of ``y``. For the signs of two groups, it is enough
-      that the two ranges overlap.
+    - The values ``factor * x`` are roughly in the range of ``y``. For the signs of two groups, it is
+      enough that the two ranges overlap.
     - There is a clear gap between ``x`` and ``y``. If both belong to one group (``is_one``), the
       gap must be larger, because ``y`` has the larger values of this group.
     - Fractions have more decimals than percentages.
@@ -236,7 +236,7 @@ def _fits(x: Array, y: Array, factor: int, name: str, is_one: bool, of_study: bo
       groups, a percentage is above 10, and no percentage is 1 or less.
 
     If ``name`` has a word in ``SHARES``, one of two groups is this study (``of_study``), and a
-    percentage is above 10, the only condition is that few values of ``y`` are 1 or less.
+    percentage is above 10, it is enough that few values of ``y`` are 1 or less.
     """
     is_share, words = factor > 1, words_of(name)
     enough = min(len(x), len(y) + (not is_one)) > is_share and len(x) + len(y) >= MIN_VALUES

@@ -54,8 +54,8 @@ LOG_RATIO = 10
 #: logged that the 0 prevents a logarithmic scale.
 MANY_DECADES = 3
 
-#: A column of numbers becomes an ordinal parameter if it has at most ``MAX_LEVELS`` distinct
-#: numbers, and on average at least ``RUNS_A_LEVEL`` runs with each of these numbers.
+#: A column of numbers becomes an ordinal parameter only if it has at most ``MAX_LEVELS``
+#: distinct numbers, and on average at least ``RUNS_A_LEVEL`` runs with each of these numbers.
 MAX_LEVELS, RUNS_A_LEVEL = 10, 5
 
 #: Maximum number of distinct values in a column of text that becomes a categorical parameter.
@@ -94,7 +94,7 @@ HOLD_NO_NUMBERS = {
     DURATION: "holds durations: convert the durations to numbers, such as minutes",
     r"\{[^{}]*:[\s\S]*\}": "holds dictionaries: expand them into columns by pandas.json_normalize",
     r"1\d{9}(?:\d{3})?|(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:[0-2]\d|3[01])": (
-        "holds dates as numbers: if the column is a parameter, divide its numbers by 1000"
+        "holds dates as numbers: if the column is a parameter, divide its numbers by 1e6"
     ),
 }
 

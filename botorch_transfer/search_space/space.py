@@ -227,7 +227,7 @@ class SearchSpace:
         for name, entries in specs.items():
             parameters[name] = _read_parameter(name, entries, parameters)
         if fractions := [name for name in specs if specs[name]["type"] == FRACTION]:
-            text = "Give the sum of the fractions %s as a constraint: '%s == 1'"
+            text = "The fractions %s must add up to 1: give the constraint '%s == 1'"
             logger.warning(text, ", ".join(fractions), " + ".join(fractions))
         return cls(list(parameters.values()))
 
@@ -641,7 +641,7 @@ def _check_condition(parameter: Parameter, earlier: Sequence[Parameter]) -> None
             )
 
 
-#: Entry ``"type"`` of a parameter that is a fraction of a mixture: a number from 0 to 1.
+#: Value of the entry ``"type"`` for a parameter that is a fraction of a mixture, from 0 to 1.
 FRACTION = "simplex"
 
 #: Formats of the dictionaries that describe parameters, by ``"type"``: the class of the parameter,

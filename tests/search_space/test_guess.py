@@ -95,7 +95,7 @@ def test_decimal_commas_are_read_and_lists_stay(caplog):
     assert guess_space(levels).parameters[0].values == (0.1, 0.25, 0.5)
 
 
-DATES = "holds dates as numbers: if the column is a parameter, divide its numbers by 1000"
+DATES = "holds dates as numbers: if the column is a parameter, divide its numbers by 1e6"
 SPLIT = "holds numbers and the text '{}': split the column into two"
 N = np.arange(20)
 
