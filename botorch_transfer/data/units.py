@@ -227,8 +227,8 @@ def _fits(x: Array, y: Array, factor: int, name: str, is_one: bool, of_study: bo
 
     The main conditions are:
 
-    - The values ``factor * x`` are roughly in the range of ``y``. For the signs of two groups, it is
-      enough that the two ranges overlap.
+    - The values ``factor * x`` are roughly in the range of ``y``. For the signs of two groups, it
+      is enough that the two ranges overlap.
     - There is a clear gap between ``x`` and ``y``. If both belong to one group (``is_one``), the
       gap must be larger, because ``y`` has the larger values of this group.
     - Fractions have more decimals than percentages.

@@ -227,7 +227,7 @@ class SearchSpace:
         for name, entries in specs.items():
             parameters[name] = _read_parameter(name, entries, parameters)
         if fractions := [name for name in specs if specs[name]["type"] == FRACTION]:
-            text = "The fractions %s must add up to 1: give the constraint '%s == 1'"
+            text = "The fractions %s must sum to 1: give the constraint '%s == 1'"
             logger.warning(text, ", ".join(fractions), " + ".join(fractions))
         return cls(list(parameters.values()))
 
