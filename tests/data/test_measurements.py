@@ -166,7 +166,7 @@ def test_words_of_status_in_any_case(fate, words, caplog):
     frame = read([1.0] * len(words), status=Series(words, dtype=object))
     assert frame[FATE].tolist() == [fate] * len(words)
     assert frame["y"].isna().tolist() == [fate == "failed"] * len(words)
-    told = f"count as failed, and their outcome is dropped: {len(words)} in 'y', as 1.0 in row 0"
+    told = f"with a status such as failed are ignored: {len(words)} in 'y', as 1.0 in row 0"
     assert [told in text for text in caplog.messages] == [True] * (fate == "failed")
 
 
