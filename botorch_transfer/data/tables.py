@@ -431,7 +431,7 @@ def _encode_task(
 
 
 def _encoded(encode: Callable[[DataFrame], Tensor], runs: DataFrame, name: str) -> Tensor:
-    """Encodes the runs of a task by the user's function ``encode``, and checks the inputs."""
+    """Encodes the runs of a task by the user's function ``encode``, and checks the result."""
     X = encode(runs)
     is_finite = isinstance(X, Tensor) and not X.is_complex() and bool(X.isfinite().all())
     if not is_finite or X.ndim != 2 or len(X) != len(runs):
@@ -804,7 +804,7 @@ class Runs(NamedTuple):
         return self.X[self.succeeded]
 
     def known(self, index: int) -> Runs:
-        """Returns the runs in which the outcome ``index`` is known, without the other outcomes."""
+        """Returns the runs in which outcome number ``index`` is known, without the other outcomes."""
         rows, one = self.Y[:, index].isfinite(), slice(index, index + 1)
         known = {name: getattr(self, name)[rows, one] for name in ("Y", "Yvar", "added")}
         return self._replace(X=self.X[rows], succeeded=self.succeeded[rows], **known)

@@ -53,7 +53,7 @@ ARGUMENTS: tuple[tuple[str, Any, str], ...] = (
     ("noise", str | Mapping | None, "name the column of standard errors"),
     ("log", bool | np.bool_ | Iterable, "use True or False, or name outcomes"),
     ("seed", Integral, "give a whole number of at least 0"),
-    ("encode", Callable | None, "give a function of a table"),
+    ("encode", Callable | None, "give a function that takes a table"),
 )
 
 #: Types that an argument must not have, because their items have no order or their values would be
@@ -87,7 +87,7 @@ def check_arguments(
 
 
 def check_table(frame: DataFrame, columns: Collection[Any]) -> DataFrame:
-    """Converts column names to text; raises an error if a column occurs twice.
+    """Converts column names to text; raises an error if one of ``columns`` occurs twice.
 
     Args:
         frame: The table.
