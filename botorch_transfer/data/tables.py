@@ -804,7 +804,7 @@ class Runs(NamedTuple):
         return self.X[self.succeeded]
 
     def known(self, index: int) -> Runs:
-        """Returns the runs in which outcome number ``index`` is known, without the other outcomes."""
+        """Returns the runs with a known outcome number ``index``, without the other outcomes."""
         rows, one = self.Y[:, index].isfinite(), slice(index, index + 1)
         known = {name: getattr(self, name)[rows, one] for name in ("Y", "Yvar", "added")}
         return self._replace(X=self.X[rows], succeeded=self.succeeded[rows], **known)

@@ -638,7 +638,7 @@ def test_wrong_encodings_are_refused(encode):
 def test_encodings_become_double():
     datasets = read(table(), encode=lambda frame: torch.ones(len(frame), 2, dtype=torch.float32))
     assert datasets["a"].X.dtype == torch.double
-    with pytest.raises(TypeError, match="encode is 3: give a function of a table"):
+    with pytest.raises(TypeError, match="encode is 3: give a function that takes"):
         read(table(), encode=3)
 
 
