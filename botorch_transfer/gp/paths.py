@@ -192,7 +192,7 @@ class PriorGP:
     Args:
         model: The model.
         mean: The prior mean, a function of the model's transformed inputs.
-        kernels: The kernels whose sum is the prior covariance, functions of the same inputs.
+        kernels: Kernels of the model's transformed inputs. Their sum is the prior covariance.
     """
 
     model: Any
