@@ -271,7 +271,8 @@ class SourcePath(ModelPath):
     The path evaluates ``Σ_g w_g (f_g - μ_g)``. Source function ``f_g`` has the weight ``w_g`` and
     the posterior mean ``μ_g``. For each kernel, a function ``f`` is drawn from the prior by random
     features. Matheron's rule then conditions the function on the source data:
-    ``f(x) - k(x, X) K⁻¹ (f(X) + ε)``, where ``ε`` is sampled from the noise.
+    ``f(x) - k(x, X) K⁻¹ (f(X) + ε)``, where ``K`` is the covariance matrix of the source data, and
+    ``ε`` is sampled from the noise.
 
     Args:
         gps: The source GPs.
