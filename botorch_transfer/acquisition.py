@@ -181,10 +181,10 @@ class NoiselessFantasies:
     """Posteriors at candidates, given sampled noiseless outcomes at fixed inputs ``X``.
 
     Use this class for a noisy expected improvement that does not sample the candidate's outcome.
-    BoTorch's ``LogNoisyExpectedImprovement`` supports ``SingleTaskGP`` only. This class conditions the joint
-    posterior of any model with a Gaussian posterior. Exact GPs with stationary kernels use the fast
-    path of :meth:`TargetGP.frozen`. On this path, later changes of the model have no effect. For
-    all other models, this class calls ``posterior``.
+    BoTorch's ``LogNoisyExpectedImprovement`` supports ``SingleTaskGP`` only. This class conditions
+    the joint posterior of any model with a Gaussian posterior. Exact GPs with stationary kernels
+    use the fast path of :meth:`TargetGP.frozen`. On this path, later changes of the model have no
+    effect. For all other models, this class calls ``posterior``.
 
     Args:
         model: The model.
