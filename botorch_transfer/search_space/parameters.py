@@ -353,7 +353,7 @@ class FloatParameter(_RangeParameter):
 
     @property
     def size(self) -> int | None:
-        """Number of multiples of the step. Without a step: 1 if both bounds agree, else ``None``."""
+        """Number of multiples of the step. Without a step: 1 if the bounds agree, else ``None``."""
         if self.step is not None:
             return round((self.upper - self.lower) / self.step) + 1
         return 1 if self.lower == self.upper else None
