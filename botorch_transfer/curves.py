@@ -211,9 +211,9 @@ def full_length(curves: Sequence[Curve], usual: float | None = None) -> float:
         usual: The full length of other tasks, if there are any.
 
     Returns:
-        The largest step of the complete runs. If no run is marked as complete, the largest step of
-        all runs. If at most one run ended at this step without being stopped, and ``usual`` is
-        larger, the result is ``usual``.
+        The largest step of the runs that are marked as complete. If no run is marked, the largest
+        step of all runs. This step is replaced by a larger ``usual`` if at most one run ended at
+        this step without being stopped.
     """
     ends = np.array([c.steps[-1] for c in curves if not c.diverged and c.stopped is not True])
     complete = [c.steps[-1] for c in curves if c.stopped is False]
@@ -857,5 +857,5 @@ def predicted_ends(
         mean[at], variance[at] = found.mean, found.variance
     mean[[curve.diverged for curve in curves]] = -np.inf
     if prior is None and (count := int(np.isnan(mean).sum())):
-        logger.warning("No learning curve is complete: %d stopped runs are left out", count)
+        logger.warning("No learning curve is complete: %d runs get no predicted outcome", count)
     return np.where(np.isfinite(mean) & log, np.exp(sign * mean), sign * mean), variance
