@@ -263,7 +263,7 @@ class CurvePrior(Saved):
     """Model of final outcomes given partial learning curves, learned from old tasks.
 
     Use the prior to predict the outcome of a run that was stopped early, or is still running. A
-    saved file contains no outcomes.
+    saved prior contains no outcomes of runs.
 
     Args:
         config: The names of columns and the goal, as in :meth:`fit`.
@@ -361,7 +361,7 @@ class CurvePrior(Saved):
             The last row of each run with three further columns: ``predicted_mean`` and
             ``predicted_std`` of the final outcome in the outcome's unit, and ``share``, the share
             of the full length that the run has reached. The mean of a complete run is its outcome,
-            with standard deviation zero. Diverged runs have NaN.
+            with standard deviation zero. Both are NaN for a run that diverged.
 
         Raises:
             InputDataError: If a column is missing.

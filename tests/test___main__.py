@@ -102,7 +102,7 @@ def test_an_interruption_is_one_sentence(capsys, monkeypatch):
 
     monkeypatch.setattr("botorch_transfer.suggestion.command.suggest_rows", interrupt)
     assert main([*COMMAND, *LOSS]) == 130
-    message = "python -m botorch_transfer suggest: Interrupted. The cache has finished old tasks.\n"
+    message = "python -m botorch_transfer suggest: Interrupted. The cache keeps finished tasks.\n"
     assert capsys.readouterr().err.endswith(message)
 
 

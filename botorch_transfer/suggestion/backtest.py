@@ -233,7 +233,7 @@ def backtest(
     enough = [n for n, (_, Y) in pools.items() if len(Y) >= FEWEST_ROWS and np.ptp(Y) > 0]
     if not enough:
         raise InputDataError(
-            f"No task has {FEWEST_ROWS} rows in the space that differ in parameters and outcomes: "
+            f"No task has {FEWEST_ROWS} different rows in the space and two different outcomes: "
             "give more rows, widen the space, or name another outcome."
         )
     replayed = _some(enough, MAX_REPLAYED, rng)

@@ -66,7 +66,7 @@ def run_command(options: argparse.Namespace) -> int:
     except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
         sys.stdout = io.StringIO()  # takes the output that is flushed at exit
     except KeyboardInterrupt:
-        print(f"{program}: Interrupted. The cache has finished old tasks.", file=sys.stderr)
+        print(f"{program}: Interrupted. The cache keeps finished tasks.", file=sys.stderr)
         return 130
     except (BotorchError, OSError, ValueError, TypeError, ImportError) as error:
         print(f"{program}: {_sentence(error)}", file=sys.stderr)

@@ -415,7 +415,7 @@ def predict_rows(
         X = tables.space.encode(with_numbers(rows, names))
     with _fitted(tables, model, seed) as (_, tables, models):
         if not models:
-            raise ValueError("No model is fitted: give a history or runs, and not 'sorted'.")
+            raise ValueError("No model is fitted: give a history or runs, and omit model='sorted'.")
         return rows.assign(**_predictions(tables.outcomes, models, X, QUANTILES))
 
 
@@ -643,9 +643,9 @@ def source_z_scores(model: Any, X: Tensor) -> tuple[Sequence[str], Tensor]:
 
 
 def _supporting_tasks(model: Any, X: Tensor) -> list[str]:
-    """Lists, for each row, source tasks in which the row's z-score is above 1, the largest first.
+    """Returns a text for each row: at most :data:`MAX_NAMED` names of source tasks.
 
-    Each text has at most :data:`MAX_NAMED` names.
+    These are the tasks in which the row's z-score is above 1, the largest z-score first.
     """
     names, found = source_z_scores(model, X)
     first = found.argsort(dim=0, descending=True, stable=True)[:MAX_NAMED]

@@ -31,7 +31,7 @@ from botorch_transfer.suggestion.constraints import Condition, Repair, parameter
 
 logger = logging.getLogger(__name__)
 
-#: All configurations of a finite space are listed and scored if there are at most this many.
+#: Maximum number of configurations of a space that the search lists and scores completely.
 MAX_GRID = 2_000
 
 #: Maximum number of rows that :meth:`Region.nearest` moves at once to satisfy linear constraints.
@@ -339,8 +339,8 @@ class Region:
             X: An ``n x d`` tensor of rows of the region.
 
         Returns:
-            A table with the columns of the parameters. If the region is a table of candidates, its
-            other columns follow.
+            A table with the columns of the parameters. If the region is a table of candidates, the
+            other columns of this table follow.
         """
         if self.table is None:
             return self._rounded(X)

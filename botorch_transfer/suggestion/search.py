@@ -176,7 +176,7 @@ def not_taken(X: Tensor, taken: Tensor, n: int = 1) -> Tensor:
     X = X[~is_among(X, taken)]
     if len(X) < n:
         raise ExhaustedSpaceError(
-            "Too few new rows are left, because other rows are among the runs or in this batch: "
+            "Too few rows are left, because all other rows are among the runs or in this batch: "
             "suggest fewer rows, widen the space, or give repeats=True."
         )
     return X

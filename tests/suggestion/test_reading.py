@@ -67,7 +67,7 @@ RUNS = SPACE.sample(2, seed=0).assign(loss=[0.2, 0.3])
         ({"goal": {"loss": "min"}}, TypeError, "goal is {'loss': 'min'}: use 'max' or 'min'"),
         ({"model": "GP"}, ValueError, "There is no model 'GP': choose one of"),
         ({"space": None}, TypeError, "or give candidates="),
-        ({"history": None, "model": "sorted"}, ValueError, "sorted learns from old runs, but has"),
+        ({"history": None, "model": "sorted"}, ValueError, "sorted learns from old runs: give"),
         ({"model": 3}, TypeError, "model is of the type int: give a model class"),
         ({"goal": "less"}, ValueError, "goal is 'less'"),
         ({"goal": ["min", "max"]}, ValueError, "1 outcomes and 2 goals"),
