@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 
-#: The public names of each room, separated by spaces.
+#: Mapping from modules to their public names, separated by spaces.
 _ROOMS = {
     "average.transfer": "transfer_models",
     "data": "Domain SourceData as_datasets from_dataframe",

@@ -1,8 +1,8 @@
 """Reads Ax experiments: search space, metrics with directions, trials, learning curves.
 
 :func:`arms_by_fate` sorts arms by their fate: failed, abandoned, succeeded or pending.
-:func:`restricted_to` selects the objectives that are optimized before the first outcome. The
-functions use private attributes of Ax: ``_experiment`` of ``Client``, and ``_parsed`` of
+:func:`restricted_to` selects the objectives that are optimized before the first outcome. This
+module uses private attributes of Ax: ``_experiment`` of ``Client``, and ``_parsed`` of
 ``Objective``.
 """
 
@@ -67,7 +67,7 @@ def own_space(search_space: SearchSpace) -> own.SearchSpace:
 
 
 def directions(config: OptimizationConfig | None) -> dict[str, float]:
-    """Returns the sign of each metric in an objective: 1 to maximize, -1 to minimize."""
+    """Returns the sign of each metric of the objectives: 1 to maximize, -1 to minimize."""
     weights = [] if config is None else config.objective.metric_weights
     return {metric: 1.0 if weight >= 0 else -1.0 for metric, weight in weights}
 
@@ -95,10 +95,10 @@ def goals_of(experiment: Experiment) -> dict[str, Outcome]:
 
 
 def assumed_values(experiment: Experiment) -> dict[str, Any]:
-    """Returns the values of parameters that are assumed for old runs without these parameters.
+    """Returns the values that old runs are assumed to have for parameters they do not record.
 
-    A value comes from the status quo of the experiment, or else from Ax's backfill values. A
-    parameter with neither value is left out.
+    The assumed value of a parameter is the value in the experiment's status quo. If the status quo
+    lacks the parameter, Ax's backfill value is assumed. A parameter that both lack is left out.
     """
     space, status_quo = experiment.search_space, experiment.status_quo
     known = space.backfill_values() | (status_quo.parameters if status_quo else {})

@@ -83,10 +83,11 @@ def as_learned(given: InputTransform, inherited: InputTransform | None) -> Input
             coefficients are copied from the part of ``inherited`` with the same name and class.
 
     Returns:
-        A copy in evaluation mode.
+        A copy of ``given`` in evaluation mode.
 
     Raises:
-        ValueError: If the transform is not frozen.
+        ValueError: If ``given`` has parameters to fit, or coefficients to learn that ``inherited``
+            lacks.
     """
     given = deepcopy(given)
     theirs: dict[str, Any] = {} if inherited is None else dict(inherited.named_modules())
@@ -136,7 +137,7 @@ def resolve_input_transform(
         A copy of the transform to use, in evaluation mode; ``None`` if both arguments are ``None``.
 
     Raises:
-        ValueError: If the argument is not frozen, or differs from the prior's transform.
+        ValueError: If ``given`` is not frozen, or differs from the prior's transform.
     """
     if given is None:
         return deepcopy(inherited)

@@ -108,7 +108,7 @@ def predicted_moments(posterior: Posterior) -> tuple[Tensor, Tensor]:
 #: step of the finite differences.
 NUM_SLOPES, _STEP = 64, 0.05
 
-#: Maximum effective lengthscale, for an input that has no effect in the unit cube.
+#: Maximum effective lengthscale. An input without an effect in the unit cube has this lengthscale.
 MAX_LENGTHSCALE = 10.0
 
 
@@ -333,7 +333,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
     r"""Base class of the transfer models that are a ``SingleTaskGP`` on the target's data.
 
     Derive your own transfer model from this class. A subclass supplies a prior mean and a kernel
-    that depend on the source data. The class works without target points, is fitted from several
+    that depend on the source data. The model works without target points, is fitted from several
     starts, and can ignore a task column. A subclass overrides :meth:`_predict` if its predictions
     differ from the exact GP's predictions, and also :meth:`_draws` if the correlations differ. A
     subclass whose fit maximizes a further log likelihood calls :meth:`_set_loss_term`.
@@ -470,7 +470,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
                 f"The inputs have {columns} columns, but train_X= has {train_X.shape[-1]} columns."
             )
         if self.training:
-            # Passes a view, so that ``forward`` gets ``train_X`` itself only from other callers.
+            # Passes a view. If ``forward`` gets ``train_X`` itself, the caller is another function.
             return cast(MultivariateNormal, super().__call__(X.view_as(X), **kwargs))
         return self.strategy(X if X.dim() > 1 else X.unsqueeze(-1))
 
@@ -509,7 +509,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         Args:
             X: An ``r x d`` tensor of inputs. At a candidate, the posterior also returns the
                 covariances between the candidate and the rows of ``X``.
-            weight: A factor of the outcome.
+            weight: The factor by which the outcome is multiplied.
             offset: A constant that is added to the weighted outcome.
 
         Returns:

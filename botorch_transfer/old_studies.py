@@ -2,7 +2,7 @@
 
 :func:`rows_of` computes the outcomes and the state of each trial, in old studies and in the current
 study. :func:`parameter_of` converts Optuna's distributions to parameters of this package.
-:func:`label` converts categorical choices to text if a table cannot hold them, such as ``None``.
+:func:`label` converts a categorical choice that a table cannot hold, such as ``None``, to text.
 """
 
 from __future__ import annotations
@@ -294,7 +294,7 @@ def direction_signs(
     Args:
         name: The name of the old study, for error messages.
         old: The direction of each objective of the old study.
-        other: The new study in words, for error messages.
+        other: The words for the new study in error messages, such as ``"this study"``.
         new: The direction of each objective of the new study.
 
     Returns:
@@ -356,7 +356,10 @@ def _finished(study: Any) -> _Finished:
 
 
 def _of_ax(client: Any) -> _Finished:
-    """Converts each arm of an Ax experiment's finished trials to an Optuna trial."""
+    """Converts the arms of an Ax experiment's finished trials to Optuna trials.
+
+    Leaves out completed arms without an outcome, and arms outside of the search space.
+    """
     from botorch_transfer.ax_experiments import curves_of, directions, experiment_of, own_space
 
     experiment = experiment_of(client)
@@ -559,7 +562,7 @@ def _space(
             if condition is None:
                 logger.info(
                     f"Left out the parameter {name!r}: some trials lack this parameter, and no "
-                    "other parameter explains why"
+                    "other parameter determines which trials"
                 )
                 continue
         parameters[name] = parameter_of(name, distribution, condition)
@@ -576,9 +579,9 @@ def parameter_of(
 ) -> Parameter:
     """Converts an Optuna distribution to a parameter of this package.
 
-    A numeric distribution with a step becomes an ordinal parameter. If the distribution has more
-    than ``MAX_LISTED_VALUES`` values, it becomes a range without a step. :func:`value_of` then
-    rounds numbers to multiples of the step.
+    A numeric distribution with a step and at most ``MAX_LISTED_VALUES`` values becomes an ordinal
+    parameter. Other numeric distributions, and all integers with the step 1, become ranges without
+    a step. :func:`value_of` then rounds numbers to multiples of the distribution's step.
 
     Args:
         name: The name of the parameter.

@@ -64,9 +64,9 @@ class TargetStandardize(Standardize):
     """Base class of standardizations that accept any number of target outcomes, even none.
 
     Args:
-        mean: A scalar tensor, the mean of the source outcomes or a typical mean.
-        std: A scalar tensor, the standard deviation of the source outcomes or a typical standard
-            deviation.
+        mean: A scalar tensor: the mean of all source outcomes, or a source task's typical mean.
+        std: A scalar tensor: the standard deviation of all source outcomes, or the typical standard
+            deviation of a source task.
         batch_shape: The batch shape of the target's outcomes.
     """
 
@@ -236,7 +236,8 @@ def split_transform(transform: Any) -> tuple[Steps, OutcomeTransform | None]:
     remaining transform applies only to target outcomes.
 
     Args:
-        transform: The transform. For ``None`` and ``DEFAULT``, both parts of the result are empty.
+        transform: The transform. For ``None`` and ``DEFAULT``, there are no element-wise
+            transforms, and the remaining transform is ``None``.
 
     Returns:
         The names and arguments of the element-wise transforms; and the remaining transform,
@@ -324,7 +325,7 @@ def resolve_transform(
 
     Raises:
         InputDataError: If a transformed outcome of the target is not finite.
-        ValueError: If the element-wise transforms differ from the prior's element-wise transforms.
+        ValueError: If the element-wise transforms of ``given`` differ from ``steps``.
     """
     own, scale = split_transform(given)
     if isinstance(given, DefaultType):
@@ -344,7 +345,7 @@ def resolve_transform(
     return chained(own, default()) if own else default()
 
 
-#: Usual factors between two units of an outcome.
+#: Factors by which two units of the same outcome often differ.
 FACTORS = (0.001, 0.01, 100.0, 1000.0)
 
 #: Thresholds for a warning about the unit of the target outcomes. ``FAR`` and ``NEAR`` are
@@ -359,9 +360,10 @@ def _warn_of_another_unit(Y: Tensor, outcomes: Tensor, task: Tensor) -> None:
     """Warns if target outcomes seem to have a different unit than source outcomes.
 
     Target outcomes cause a warning if they lie far outside of the range of source outcomes, or if
-    their absolute values are far smaller. But small outcomes may be good, such as losses near zero.
-    Small target outcomes thus cause a warning only if no source outcome is near zero, or if the
-    target outcomes are not among the best quarter of source outcomes.
+    their absolute values are far smaller than the source outcomes' absolute values. But small
+    outcomes may be good, such as losses near zero. Small target outcomes thus cause a warning only
+    if no source outcome is near zero, or if the target outcomes are not among the best quarter of
+    source outcomes.
     """
     n, task = Y.shape[-2], task.cpu()
     y, values = (part.detach().cpu().double().flatten() for part in (Y, outcomes))
@@ -403,7 +405,7 @@ MILD, EXTREME = 3.0, 20.0
 ANOTHER_UNIT = 200.0
 
 
-#: With fewer target outcomes, ``raise_worse_half`` is applied to each old task.
+#: If a target has fewer outcomes than this, ``raise_worse_half`` is applied to each old task.
 FEW_OUTCOMES = 4
 
 
@@ -414,9 +416,10 @@ def best_gap(Y: Tensor) -> float:
         Y: A tensor of the task's outcomes, of any shape, which are maximized.
 
     Returns:
-        The distance. If most outcomes equal the best outcome, it is the distance to the median of
-        the worse outcomes. It is zero for constant outcomes, and for fewer than three outcomes. For
-        an even number of outcomes, the better one of the two middle outcomes counts as the median.
+        The distance. If most outcomes equal the best outcome, the median of the other outcomes
+        replaces the task's median. The distance is zero for constant outcomes, and for fewer than
+        three outcomes. For an even number of outcomes, the better one of the two middle outcomes
+        counts as the median.
 
     Example:
         >>> best_gap(torch.tensor([1.0, 3.0, 4.0])), best_gap(torch.tensor([4.0, 4.0, 1.0]))
@@ -441,14 +444,14 @@ def robust_limit(Y: Tensor, depth: float = 0.0, limit: float | None = None) -> f
         Y: A tensor of the task's outcomes, of any shape, which are maximized. With fewer than ten
             outcomes, the limit is three gaps below the median.
         depth: The minimum distance from the best outcome to the limit. For a target with few
-            outcomes, or with good outcomes only, pass the distance in the source tasks. If the gap
-            is more than 200 times ``depth``, most runs have diverged, and ``depth`` replaces the
-            gap.
+            outcomes, or with good outcomes only, pass the distance from the best to the worst
+            outcome of a typical source task. If the gap is more than 200 times ``depth``, most runs
+            have diverged, and ``depth`` replaces the gap.
         limit: The smallest feasible value of a constrained outcome. Feasible outcomes are not
             clipped.
 
     Returns:
-        The limit; minus infinity if neither the outcomes nor ``depth`` have a spread.
+        The limit; minus infinity without outcomes, or if the gap and ``depth`` are zero.
 
     Example:
         >>> robust_limit(torch.tensor([4.0, 3.0, 2.0, -1e6]))
@@ -469,7 +472,7 @@ def robust_limit(Y: Tensor, depth: float = 0.0, limit: float | None = None) -> f
 def ranks(values: Tensor) -> Tensor:
     """Ranks values from one; equal values get the mean of their ranks.
 
-    This avoids SciPy's ``rankdata``, whose import takes half a second.
+    Use this function instead of SciPy's ``rankdata``, whose import takes half a second.
 
     Args:
         values: An ``n`` tensor.
@@ -488,18 +491,19 @@ def ranks(values: Tensor) -> Tensor:
 def raise_worse_half(Y: Tensor) -> Tensor:
     """Moves the worse half of a task's outcomes up to quantiles of a normal distribution.
 
-    The mean of the normal distribution is the median of the outcomes. Its standard deviation is the
-    root mean square distance of the better half from the median. An outcome below the median is
-    moved up to the quantile that corresponds to its rank. The better half does not change. This is
-    a one-sided form of half-rank warping [Song2024vizier]_. Use it while a target has too few
-    outcomes to correct a model's predictions.
+    The mean of the normal distribution is the median of the outcomes. If most outcomes equal the
+    best outcome, the mean is the median of the other outcomes. The standard deviation of the normal
+    distribution is the root mean square distance of the better half from the mean. An outcome below
+    the mean is moved up to the quantile that corresponds to its rank. The better half does not
+    change. This is a one-sided form of half-rank warping [Song2024vizier]_. Use it while a target
+    has too few outcomes to correct a model's predictions.
 
     Args:
         Y: An ``n x 1`` tensor of the task's outcomes, which are maximized.
 
     Returns:
-        An ``n x 1`` tensor whose elements are no smaller than in ``Y``. If most outcomes equal the
-        best outcome, the result is ``Y``.
+        An ``n x 1`` tensor whose elements are no smaller than in ``Y``. Constant outcomes, and
+        fewer than three outcomes, do not change.
 
     Example:
         >>> raise_worse_half(torch.tensor([[4.0], [3.0], [2.0], [-1e6]])).T.round(decimals=1)

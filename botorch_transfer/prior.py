@@ -125,8 +125,8 @@ class TransferPrior(Saved, ABC):
             source_data: The source tasks, as for ``fit``. A ``Hyperprior`` takes domains, or the
                 source tasks of a single domain.
             outcome_transform: The model's outcome transform. ``Log``, ``Bilog`` and ``Power``,
-                alone or first in a chain, are applied to the outcomes of the source tasks. Later
-                transforms in a chain apply only to the target.
+                alone or at the start of a chain, are applied to the outcomes of the source
+                tasks. Later transforms in a chain apply only to the target.
             **options: The options of ``fit``. The defaults for a ``PretrainedPrior`` are HyperBO's
                 preset. If there are at least eight source tasks, the preset holds out a quarter of
                 the tasks to choose the number of training steps, unless ``hold_out`` is given.
@@ -151,7 +151,7 @@ class TransferPrior(Saved, ABC):
             prior.outcome_steps = steps
             return prior
 
-        # Only priors of this package are cached in files: keys exclude the code of other packages.
+        # Only priors of this package are cached in files: a key ignores the code of other packages.
         if cls.__module__.startswith(_PACKAGE) and not key.startswith(UNKNOWN):
             # A hyperprior is fitted to domains, and stays on the CPU.
             device = next(iter(content.values())).X.device if isinstance(content, Mapping) else None
@@ -247,7 +247,8 @@ class Observations(DoubleState):
         )
 
 
-#: Bounds on a task's variance divided by the outcome variance, so that no extreme task dominates.
+#: Bounds on a task's variance in a geometric mean over tasks, so that no extreme task dominates the
+#: mean. The unit is the variance of all outcomes.
 _LEAST_DIFFERENCE, _LARGEST_DIFFERENCE = 1e-2, 10.0
 
 
@@ -485,8 +486,8 @@ class ConditionedPrior(TransferPrior):
             The new tasks, after the prior's element-wise transforms of outcomes.
 
         Raises:
-            InputDataError: If the new data are invalid, have another number of inputs, or have the
-                name of a source task of the prior.
+            InputDataError: If the new data are invalid, or do not have the prior's number of
+                inputs. Also if a new task has the name of a source task of the prior.
         """
         tasks: Any = source_data
         if isinstance(tasks, SupervisedDataset):
@@ -513,8 +514,8 @@ class ConditionedPrior(TransferPrior):
         The posteriors are approximated with inducing points, which are means of pairs of old
         inputs. If a task has at least two points, the result contains none of these points. The
         result contains each task's mean and standard deviation, which reveal the outcomes of a task
-        with two points. The posteriors are still close to the outcomes. Anyone who has or guesses
-        an old input can predict its outcome.
+        with two points. At the old inputs, the posteriors are still close to the outcomes. Anyone
+        who has or guesses an old input can thus predict its outcome.
 
         Models use the result like any other prior. Methods that need the outcomes again, such as
         ``append``, raise an error.

@@ -53,8 +53,8 @@ class TaskFamily(SyntheticTestFunction):
         ('source 0', 'source 1')
     """
 
-    #: Standard deviation of the observation noise in benchmark studies; the papers' values if
-    #: available.
+    #: Standard deviation of the observation noise in benchmark studies: the value in the paper of
+    #: the family, if the paper has a value.
     study_noise_std: ClassVar[float] = 0.1
     #: Interval from which each parameter is drawn uniformly.
     _ranges: ClassVar[Ranges]
@@ -86,7 +86,7 @@ class TaskFamily(SyntheticTestFunction):
     def sample_problem(
         cls, num_sources: int, seed: int, **options: Any
     ) -> tuple[Self, dict[str, Self]]:
-        """Draws a target task and source tasks, as in one repetition of the papers' experiments.
+        """Draws a target task and source tasks, for one repetition of an experiment.
 
         Args:
             num_sources: The number of source tasks.

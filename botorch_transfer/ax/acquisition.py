@@ -8,8 +8,8 @@ acquisition value. :class:`AvoidingAcquisition` keeps suggestions away from fail
 pending points.
 
 :class:`TransferAcquisition` overrides ``_instantiate_acquisition`` and ``optimize`` of Ax's
-``Acquisition``. It reads the private ``_model``, ``_objective_weights``, ``_outcome_constraints``
-and ``_learned_objective_preference_model``.
+``Acquisition``. :class:`TransferAcquisition` reads Ax's private attributes ``_model``,
+``_objective_weights``, ``_outcome_constraints`` and ``_learned_objective_preference_model``.
 
 .. [Gonzalez2016batch]
     J. González, Z. Dai, P. Hennig and N. Lawrence. Batch Bayesian Optimization via Local
@@ -55,17 +55,18 @@ class AvoidingAcquisition(AcquisitionFunction):
 
     The floor is the minimum of the acquisition over the points of ``reference``. The floor is
     updated when pending points change, because pending points may lower the acquisition everywhere.
-    Distances are relative to the widths of the search space. Two different categories of a
-    parameter have distance 1, with or without one-hot encoding. One-hot inputs are rounded to
-    categories, because Ax also rounds suggestions. Without rounding, a suggestion between two
-    categories could be far from all points to avoid, and Ax could then round the suggestion to one
-    of these points. Pending points, including points of the same batch, are avoided, too.
+    Distances along a parameter are measured in widths of the parameter's range. Two different
+    categories of a parameter have distance 1, with or without one-hot encoding. One-hot inputs are
+    rounded to categories, because Ax also rounds suggestions. Without rounding, a suggestion
+    between two categories could be far from all points to avoid, and Ax could then round the
+    suggestion to one of these points. Pending points, including points of the same batch, are
+    avoided, too.
 
     Args:
         acquisition: The acquisition function to penalize.
         bounds: A ``2 x d`` tensor, the bounds of the search space.
         X_avoid: A ``p x d`` tensor of inputs to avoid. Inactive parameters are NaN.
-        radius: The radius of the penalty around each point.
+        radius: The penalty acts within this distance of each point to avoid.
         reference: An ``r x d`` tensor of inputs that cover the search space. The floor is computed
             from these inputs.
         categorical: The indices of inputs whose values are unordered categories.
@@ -104,10 +105,10 @@ class AvoidingAcquisition(AcquisitionFunction):
         self._update_floor()
 
     def set_X_pending(self, X_pending: Tensor | None = None) -> None:
-        """Sets the pending inputs, and computes the floor again.
+        """Sets the pending inputs, and recomputes the penalized value at points to avoid.
 
         Args:
-            X_pending: A ``p x d`` tensor of pending inputs.
+            X_pending: A ``p x d`` tensor of pending inputs; ``None`` if no input is pending.
         """
         self.acquisition.set_X_pending(X_pending)
         self.X_pending = X_pending
@@ -127,7 +128,7 @@ class AvoidingAcquisition(AcquisitionFunction):
             A ``batch_shape`` tensor of values. For ``q > 1``, each of the ``q`` inputs is evaluated
             alone, and the largest of the ``q`` values is returned.
         """
-        if X.shape[-2] > 1:  # mixed and discrete optimizers evaluate the final batch
+        if X.shape[-2] > 1:  # only for the final batch of mixed and discrete optimizers
             return self(X.unsqueeze(-2)).amax(dim=-1)
         avoid = self.X_avoid.to(X)
         if self.X_pending is not None:
@@ -163,8 +164,8 @@ class TransferAcquisition(Acquisition):
     1. Before the first outcome, candidates maximize the upper confidence bound of the transferred
        prior.
     2. For one objective without constraints, candidates maximize the analytic noisy expected
-       improvement. For a ``TransferGP``, the improvement is averaged over the members. In a batch,
-       each candidate has to improve on the earlier candidates, too.
+       improvement. For a ``TransferGP``, the improvement is averaged over the member models. In a
+       batch, each candidate has to improve on the earlier candidates, too.
     3. Candidates avoid regions where failures are likely. They also avoid failed, abandoned and
        pending points.
 
@@ -224,7 +225,7 @@ class TransferAcquisition(Acquisition):
             if len(failed):
                 self.acqf = self._feasible(succeeded, failed)
             self.acqf = self._avoiding(avoid, fixed)
-            # In discrete spaces, Ax excludes pending points exactly.
+            # In discrete spaces, Ax never suggests a point of ``X_pending``.
             self.X_pending = avoid if pending is None else torch.cat([avoid, pending])
         try:
             return super().optimize(n, space, **{**kwargs, "optimizer_options": options})
@@ -247,9 +248,9 @@ class TransferAcquisition(Acquisition):
         dim = max(len(space.bounds) - len(fixed or {}), 1)
         radius = math.sqrt(dim) * (0.05 if self.X_observed is None else 0.02)
         if len({*space.ordinal_features, *space.categorical_features}) == len(space.bounds):
-            # In discrete spaces, the radius excludes the neighbors of a point to avoid.
+            # In discrete spaces, the radius must be smaller than the distance of two choices.
             gaps = [np.diff(np.sort(values)) for values in space.discrete_choices.values()]
-            shortest = [gap.min() / gap.sum() for gap in gaps if len(gap)]  # shares of the range
+            shortest = [gap.min() / gap.sum() for gap in gaps if len(gap)]  # as shares of the range
             radius = min(radius, 0.9 * float(min(shortest, default=1.0)))
         return AvoidingAcquisition(
             self.acqf,

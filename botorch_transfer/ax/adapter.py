@@ -209,7 +209,8 @@ class TransferAdapter(TorchAdapter):
     def _set_kwargs_to_save(
         self, generator_key: str, generator_kwargs: dict[str, Any], adapter_kwargs: dict[str, Any]
     ) -> None:
-        # Ax stores these arguments with each trial. The strategy already stores the history.
+        # Leave out the history: Ax stores these arguments with each trial, and the strategy stores
+        # the history once.
         saved = {name: value for name, value in adapter_kwargs.items() if name != "history"}
         super()._set_kwargs_to_save(generator_key, generator_kwargs, saved)
 
@@ -401,7 +402,8 @@ class TransferAdapter(TorchAdapter):
         return t.Ymean.get(metric, 0.0), t.Ystd.get(metric, 1.0)
 
 
-# Ax reads the names of an adapter's options from its signature, which ``**options`` would hide.
+# Ax reads the names of an adapter's options from the adapter's signature. The option
+# ``history`` would be missing in a signature with ``**options``.
 _history = signature(TransferAdapter.__init__).parameters["history"]
 TransferAdapter.__signature__ = Signature(  # type: ignore[attr-defined]
     [*signature(TorchAdapter).parameters.values(), _history]
@@ -421,9 +423,10 @@ def transfer_inputs_for_ax(
 ) -> dict[str, Any]:
     """Constructs the arguments of a transfer model from Ax's data set of a metric.
 
-    Source tasks come from the data set, or from the option ``prior``. An input transform scales the
-    search space and the inputs of the source tasks to the unit cube. A prior with its own input
-    transform keeps this transform.
+    Source tasks come from a :class:`TransferDataset`. For any other data set, the entry ``"prior"``
+    of the model options holds the source tasks or a prior. An input transform scales the search
+    space and the inputs of the source tasks to the unit cube. A prior with its own input transform
+    keeps this transform.
 
     Unlike Ax's own constructor, this function does not pass ``outcome_transform=None``, because a
     transfer model would then expect outcomes in the units of the prior.
@@ -432,7 +435,7 @@ def transfer_inputs_for_ax(
         botorch_model_class: The class of the model.
         model_config: Ax's configuration of the model. The entry ``"pretraining"`` of its
             ``model_options`` contains the options of pre-training.
-        dataset: The data of the target, optionally a :class:`TransferDataset`.
+        dataset: The data of the target. A :class:`TransferDataset` also has the source tasks.
         search_space_digest: Ax's model space.
         surrogate: Ax's surrogate. This argument has no effect.
 
@@ -478,7 +481,7 @@ def _input_transform(search_space: SearchSpaceDigest, sources: Any) -> InputTran
     bounds = torch.tensor(search_space.bounds, dtype=torch.double).T
     if not isinstance(sources, TransferPrior):
         X = torch.cat([task.X.to(bounds) for task in as_datasets(sources)])
-        # If source tasks have another number of inputs, the model raises an error later.
+        # If the source tasks do not have the target's number of inputs, the model raises an error.
         if X.shape[-1] == bounds.shape[-1]:
             X = torch.cat([bounds, X])
             bounds = torch.stack([X.amin(dim=0), X.amax(dim=0)])
@@ -497,14 +500,15 @@ def _pretrained(
     Args:
         model_class: The class of the model.
         sources: The source tasks, or a prior that is already fitted.
-        pretraining: The options; for ``TransferGP``, options by member.
+        pretraining: The options of pre-training; for ``TransferGP``, a mapping from the names of
+            its member models to options.
         transform: The input transform of the prior.
-        members: The members of a ``TransferGP``; by default ``MEMBERS``.
+        members: The member models of a ``TransferGP`` by name; by default ``MEMBERS``.
 
     Returns:
-        The prior; for ``TransferGP``, a dictionary from members to priors. If ``sources`` is a
-        prior, it is returned unchanged. Without options, the source tasks are returned unchanged,
-        because the model then fits its prior itself.
+        The prior; for ``TransferGP``, a dictionary of priors by member name. If ``sources`` is a
+        prior, this prior is returned unchanged. Without options, the source tasks are returned
+        unchanged, because the model then fits its prior itself.
     """
     if isinstance(sources, TransferPrior) or not pretraining:
         return sources

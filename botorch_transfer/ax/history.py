@@ -101,8 +101,8 @@ class TransferHistory:
             (``"<metric>_sem"``), and ``"old task"``, the name of the old task.
         missing: Mapping from parameters to assumed values; ``None`` for an unknown value. A run
             gets the assumed value if the parameter has no column, or if the run's cell is empty.
-        positional: Whether the columns of parameters are named by their position in the search
-            space: ``"0"``, ``"1"`` and so on.
+        positional: Whether the name of a parameter's column is the parameter's position in the
+            search space: ``"0"``, ``"1"`` and so on.
         varied: The parameters that old Ax experiments varied; empty if the runs do not come from Ax
             experiments.
         robust: Whether very bad outcomes are clipped at the limit that
@@ -127,8 +127,8 @@ class TransferHistory:
         """Converts the objectives of Optuna studies to the objectives of an Ax experiment.
 
         The first objective of the studies corresponds to the first objective of the experiment, and
-        so on. Renames the columns of objectives. If the directions of an objective differ,
-        multiplies its outcomes by -1.
+        so on. Renames the columns of objectives. If the studies minimize and the experiment
+        maximizes an objective, or vice versa, multiplies the objective's outcomes by -1.
 
         Args:
             objectives: Mapping from the experiment's objectives to 1 (maximize) or -1 (minimize).
@@ -217,7 +217,7 @@ class TransferHistory:
             TransferHistory(4 runs of 1 tasks)
         """
         if not all(isinstance(tasks, Mapping) for tasks in metrics.values()):
-            raise TypeError("A metric of the history has no tasks: give {metric: {task: (X, Y)}}.")
+            raise TypeError("The history has no task names: give {metric: {task: (X, Y)}}.")
         told = {(m, task): data for m, tasks in metrics.items() for task, data in tasks.items()}
         named = {f"{metric} of {task}": data for (metric, task), data in told.items()}
         with user_errors():
@@ -396,14 +396,17 @@ class TransferHistory:
 
 
 def _named(experiment: Experiment, rank: int) -> AuxiliarySource:
-    """Converts an old experiment; an experiment without a name gets one from its rank."""
+    """Converts an old experiment to an ``AuxiliarySource``.
+
+    An experiment without a name gets the name ``"experiment <rank>"``.
+    """
     named = copy(experiment)  # the user's experiment keeps its missing name
     named.name = experiment.name if experiment.has_name else f"experiment {rank}"
     return AuxiliarySource(named)
 
 
 def _renamed(source: AuxiliarySource, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Renames the keys of ``parameters``, which are names of an old experiment's parameters."""
+    """Renames the keys of ``parameters`` from old names to the new experiment's names."""
     new_names = {old: new for new, old in source.transfer_param_config.items()}
     return {new_names.get(name, name): value for name, value in parameters.items()}
 
@@ -424,7 +427,7 @@ def _tasks(source: AuxiliarySource) -> Iterator[pd.DataFrame]:
             arms = [filled | old.arms_by_name[arm].parameters for arm in runs["arm_name"]]
             frame = pd.DataFrame([_renamed(source, arm) for arm in arms], dtype=object)
             frame[metric], errors = runs["mean"].to_numpy(), runs["sem"].to_numpy()
-            if len(runs) and np.isfinite(errors).all():  # Ax writes zero without noise.
+            if len(runs) and np.isfinite(errors).all():  # Ax writes 0 for outcomes without noise
                 _, std = moments_of(runs["mean"].to_numpy())
                 frame[f"{metric}_sem"] = errors.clip(min=LEAST_ERROR * std)
             yield frame.assign(**{TASK: f"{old.name}_{name}"})

@@ -105,8 +105,8 @@ def transfer_generation_strategy(
     metric with old outcomes has a transfer model. Any other metric has Ax's default model. Before
     the first outcome, trials maximize the upper confidence bound of the transferred prior. After
     the first outcome, trials maximize the noisy expected improvement if there is one objective
-    without constraints. For a ``TransferGP``, the improvement is averaged over the members. In all
-    other cases, Ax chooses the acquisition function.
+    without constraints. For a ``TransferGP``, the improvement is averaged over the member models.
+    In all other cases, Ax chooses the acquisition function.
 
     Old outcomes have the direction of the metric: do not negate the old values of a metric to
     minimize.
@@ -129,15 +129,15 @@ def transfer_generation_strategy(
             Tensors must be finite. In the other forms, runs without a finite value are left out.
         task: The column of the task names in a table.
         missing: Values of parameters that old runs lack, by parameter name; ``None`` for an unknown
-            value. If such a parameter is not in ``missing``, its value in the status quo is
-            assumed.
+            value. For a parameter that is not in ``missing``, the value in the experiment's status
+            quo is assumed, or else Ax's backfill value.
         rename: Mapping from old names to new names: of parameters, of metrics of experiments, or of
             table columns.
         robust: Whether outcomes far worse than the median are clipped at a limit, in old runs and
             in the experiment's runs, as in :func:`botorch_transfer.suggest`.
         model_options: Further arguments of the model class.
         pretraining: Options of pre-training, such as ``{"num_restarts": 0}``. For ``TransferGP``, a
-            mapping from members to options, such as ``{"scaml": {"num_restarts": 0}}``.
+            mapping from member models to options, such as ``{"scaml": {"num_restarts": 0}}``.
         generator_options: Further arguments of Ax's generator and adapter.
         optimizer_options: Options of BoTorch's ``optimize_acqf``; by default 8 restarts from the
             best of 256 raw samples. Increase both numbers for wide or high-dimensional search
@@ -235,8 +235,8 @@ class TransferEarlyStoppingStrategy(BaseEarlyStoppingStrategy):
 
     Use it to stop a trial if its final value is probably worse than the incumbent. See
     :meth:`~botorch_transfer.curves.CurvePrior.is_hopeless` for the rule. The objective needs an
-    outcome at each step: pass ``progression=`` to Ax's client. Ax stores the whole prior with the
-    experiment.
+    outcome at each step: pass ``progression=`` to ``Client.attach_data``. Ax stores the
+    whole prior with the experiment.
 
     Args:
         prior: The prior, fitted to old learning curves of the objective. When Ax loads a stored

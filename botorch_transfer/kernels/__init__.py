@@ -1,4 +1,4 @@
-"""Kernels and means of transferred priors, and the GP posteriors of source tasks they use."""
+"""Parts of transferred priors: kernels, means, and GP posteriors of source tasks."""
 
 from botorch_transfer.gp.combine import (
     EnsembleWeights,

@@ -46,7 +46,7 @@ class TransferPruner(BasePruner):
             consecutive, and a new run starts where the step does not increase.
 
     Raises:
-        TypeError: If the history has none of these forms.
+        TypeError: If ``history`` has none of the forms that its description lists.
         ValueError: If the probability is less than 0.5 or at least 1. Also if the history is a
             table and ``step`` is missing.
 
@@ -82,7 +82,7 @@ class TransferPruner(BasePruner):
         check_arguments({"rename": rename, "task": task})
         is_prior = isinstance(history, CurvePrior)
         self._history = history if is_prior else read_studies(history, rename)
-        self._curves = list[Curve]()  # curves in a table, with the signs of the table
+        self._curves = list[Curve]()  # curves of a table, before multiplication by a sign
         if isinstance(self._history, DataFrame) and len(self._history):
             if step is None:
                 raise ValueError("step= is missing: name the table's column of steps by step=.")
@@ -104,7 +104,7 @@ class TransferPruner(BasePruner):
             ValueError: If the study has several objectives.
         """
         if len(study.directions) > 1:
-            raise ValueError("TransferPruner takes one objective: use another pruner.")
+            raise ValueError("TransferPruner takes one objective, not several: use another pruner.")
         sign = sign_of(study.direction)
         own = curves_of([trial], sign)
         others = [t for t in study.get_trials(deepcopy=False) if t.number != trial.number]

@@ -70,7 +70,7 @@ _ARGUMENTS = (
     ("independent_sampler", BaseSampler, "give a sampler, not its class"),
     ("constraints_func", Callable, "give a function of a trial"),
 )
-_one_at_a_time = Lock()  # not an attribute, because samplers are pickled
+_one_at_a_time = Lock()  # global, because samplers are pickled and locks cannot be
 
 
 class TransferSampler(BaseSampler):
@@ -116,9 +116,9 @@ class TransferSampler(BaseSampler):
         model: The class of the model; by default the same model as in
             :func:`botorch_transfer.suggest`.
         space: The search space, as a ``SearchSpace`` or as Optuna's distributions by name.
-            Distributions take their conditions from the old studies. The space is required if the
-            history is a table or a prior. For a prior, give the search space to which the prior was
-            fitted.
+            Optuna's distributions have no conditions, so the conditions of the old studies apply.
+            The space is required if the history is a table or a prior. For a prior, give the search
+            space to which the prior was fitted.
         seed: The random seed.
         independent_sampler: The sampler for parameters that the model does not suggest; by default
             a ``RandomSampler``.
@@ -140,7 +140,7 @@ class TransferSampler(BaseSampler):
             :func:`botorch_transfer.suggest`.
 
     Raises:
-        TypeError: If the history has none of these forms.
+        TypeError: If ``history`` has none of the forms that its description lists.
         ValueError: If the history is a table or a prior and ``space`` is missing. Also if
             ``missing`` names a parameter that is neither in ``space`` nor in an old study, or if
             old studies have different numbers of objectives.
@@ -318,8 +318,8 @@ class TransferSampler(BaseSampler):
         is_prior = not isinstance(self._history, OptunaHistory | DataFrame)
         if is_prior and found != self._initial:
             raise ValueError(
-                "The study's trials differ from the search space of the prior: fit a prior on the "
-                "study's search space, or pass the old runs as history=."
+                "The study's parameters differ from the search space of the prior: fit a prior on "
+                "the study's search space, or pass the old runs as history=."
             )
         space = self._space_of(found, complete)
         return {} if space is None else {p.name: found[p.name] for p in space.parameters}
@@ -327,7 +327,7 @@ class TransferSampler(BaseSampler):
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """Suggests values of all parameters in ``search_space`` by the model.
+        """Asks the transfer model for values of all parameters in ``search_space``.
 
         Args:
             study: The study.
@@ -401,7 +401,7 @@ class TransferSampler(BaseSampler):
         seed = int(self._rng.integers(2**31))
         model = self._model if tables.has_sources else None
         try:
-            # Decode X: ``rows`` of the result also has outcome columns, and names may coincide.
+            # Decode X, because a column of outcomes in ``rows`` may have the name of a parameter.
             row = space.decode(suggest_rows(tables, 1, model, seed).X)
         except ExhaustedSpaceError:
             logger.info("All configurations have been tried: a random configuration is repeated")
@@ -482,8 +482,9 @@ class TransferSampler(BaseSampler):
     ) -> SearchSpace | None:
         """Converts Optuna distributions to a search space, with the conditions of the history.
 
-        Leaves out parameters with a single value, and parameters whose parent is left out. Returns
-        ``None`` if no parameter remains.
+        Leaves out parameters with a single value. Also leaves out a parameter whose parent is left
+        out, unless the parameter occurs in all complete trials. Returns ``None`` if no parameter
+        remains.
         """
         known, kept = self._known, dict[str, Parameter]()
         for name in dict.fromkeys([*known, *distributions]):
@@ -508,7 +509,8 @@ class TransferSampler(BaseSampler):
         """Returns the objectives and the constraints of the study.
 
         Before the first complete trial, the study's constraints are not known, so the constraints
-        of the history are returned. Logs a warning if the study turns out to have no constraints.
+        of the history are returned. Logs a warning if the history has constraints, but the complete
+        trials of the study have none.
         """
         signs = outcome_signs(study.directions)
         named = zip(self._outcome or signs, signs.values(), strict=True)
@@ -531,9 +533,10 @@ class TransferSampler(BaseSampler):
         Leaves out an old study with the name of the current study.
 
         Returns:
-            A table of the old runs; ``None`` if the history is a prior. Also the mapping
-            ``missing=`` from parameters to assumed values. If the history has Optuna studies, the
-            value is ``None`` for each other parameter that the table lacks.
+            A table of the old runs; ``None`` if the history is a prior. Also the sampler's argument
+            ``missing=``, a mapping from parameters to assumed values. If the history has Optuna
+            studies, the mapping also has the value ``None`` for each further parameter that the
+            table lacks.
         """
         if not isinstance(self._history, OptunaHistory):
             return self._history if isinstance(self._history, DataFrame) else None, self._missing
@@ -545,7 +548,7 @@ class TransferSampler(BaseSampler):
                 continue
             cells = old[name].map(partial(converted, search_space[name]), na_action="ignore")
             lost = old[name][old[name].notna() & cells.isna()]
-            treatment = "all count as unknown" if cells.isna().all() else "these runs are left out"
+            treatment = "all count as unknown" if cells.isna().all() else "their runs are left out"
             if len(lost):
                 logger.warning(
                     f"{len(lost)} old values of {name!r}, such as {plain(lost.iloc[0])!r}, do not "

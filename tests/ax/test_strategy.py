@@ -181,7 +181,7 @@ def test_an_empty_history_falls_back_with_one_line(make_client, history, caplog)
         ({"history": FRAME, "rename": {"c": "C"}}, "names the column 'c', which the table lacks"),
         ({"history": FRAME, "missing": ["C"]}, "missing is .*: give a dictionary"),
         ({"history": {"loss": {}}, "rename": {"c": "C"}}, "tensors have no names: leave out"),
-        ({"history": {"monday": (torch.rand(3, 1),) * 2}}, "has no tasks: give {metric: {task: "),
+        ({"history": {"monday": (torch.rand(3, 1),) * 2}}, "has no task names: give {metric: {"),
         ({"history": [], "task": "day"}, "task= only applies to a table"),
         ({"history": FRAME, "task": "day"}, "no column 'day'"),
         ({"pretraining": {"steps": 3}}, "Options have no effect without history="),

@@ -179,7 +179,7 @@ def test_saved_prior(tmp_path: Path):
     by_name = sampler(history={"value": prior}, seed=0)
     other = tuned(lambda trial: trial.suggest_float("x", 0, 0.9), 1, by_name)
     assert other.trials[0].params["x"] == study.trials[0].params["x"]
-    with pytest.raises(ValueError, match="trials differ from the search space of the prior"):
+    with pytest.raises(ValueError, match="parameters differ from the search space of the prior"):
         other.optimize(lambda trial: trial.suggest_float("x", 0, 0.9), n_trials=1)
 
 
