@@ -62,8 +62,8 @@ def _parser() -> argparse.ArgumentParser:
     add("-n", type=int, default=1, help="number of rows to suggest (default: 1)")
     add("--candidates", type=Path, metavar="stock.csv", help="CSV file of rows to choose from")
     add("--repeats", action="store_true", help="allow suggestions that repeat runs")
-    add("--fixed", **MANY, metavar="name=value", help="values that parameters have in all rows")
-    add("--same-in-batch", **MANY, metavar="name", help="parameters with one common value")
+    add("--fixed", **MANY, metavar="name=value", help="values of parameters in all suggested rows")
+    add("--same-in-batch", **MANY, metavar="name", help="parameters with one value for all rows")
     add("--cost", metavar="column", help="column of --candidates with the cost of each row")
     add("--append", action="store_true", help="add the suggested rows to the table of runs")
     add("--report", type=Path, metavar="out.html", help="write an HTML page with plots")
@@ -95,7 +95,7 @@ def _add_tables(add: Callable[..., Any]) -> None:
     add("first", type=Path, nargs="?", help="CSV file of old runs of other tasks")
     add("runs", type=Path, nargs="?", help="CSV file of this study's runs")
     add("--history", **MANY, type=Path, help="CSV files of old runs, in place of the second file")
-    add("--runs", dest="own", type=Path, help="file of this study's runs, in place of the third")
+    add("--runs", dest="own", type=Path, help="this study's runs, in place of the third file")
     _add_meaning(add)
     add("--noise", **MANY, metavar="outcome=column", help="columns of standard errors")
     add("--status", default="status", help="column with the state of a run, such as failed")
@@ -114,10 +114,10 @@ def _add_meaning(add: Callable[..., Any]) -> None:
     _add_columns(add)
     add("--goal", nargs="+", metavar="min|max", help="goal for each outcome (default: min)")
     add("--task", default="task", help="column of task names in the old runs (default: task)")
-    text = "value in old runs of a parameter that they lack; only the name if it is unknown"
+    text = "value of a parameter that old runs do not record; a name alone: unknown value"
     add("--missing", **MANY, metavar="name=value", help=text)
-    add("--rename", **MANY, metavar="old=new", help="new column names for old runs")
-    text = "model the logarithm of these outcomes (no names: of all objectives)"
+    add("--rename", **MANY, metavar="old=new", help="rename columns of the old runs")
+    text = "model the logarithm of these outcomes (without names: of all objectives)"
     add("--log", nargs="*", metavar="outcome", help=text)
     add("--no-robust", dest="robust", action="store_false", help="keep very bad outcomes unchanged")
     add("--seed", type=int, default=0)
@@ -131,7 +131,7 @@ def _add_columns(add: Callable[..., Any]) -> None:
     """Adds the arguments that name the columns of outcomes and of learning curves."""
     add("--outcome", nargs="+", default=["loss"], help="columns of outcomes (default: loss)")
     add("--step", help="column of steps, if tables have learning curves")
-    add("--run", help="column that identifies a run (default: equal parameters)")
+    add("--run", help="column that identifies a run (default: all parameters)")
 
 
 if __name__ == "__main__":

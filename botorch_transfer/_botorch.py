@@ -9,8 +9,8 @@ test checks these names.
 # LogExpectedImprovement evaluates one model; our acquisition evaluates several models at once.
 from botorch.acquisition.analytic import _log_ei_helper as log_ei_helper
 
-# Fits with an optimizer that the user chooses. The public fit_gpytorch_mll would call the model's
-# custom_fit again.
+# Fits with an optimizer that the user chooses. A model's custom_fit cannot call the public
+# fit_gpytorch_mll, which would call custom_fit again.
 from botorch.fit import _fit_fallback as fit_fallback
 
 # Draws sample paths of one kernel by random features. The public draw_kernel_feature_paths takes a
@@ -19,7 +19,7 @@ from botorch.sampling.pathwise.prior_samplers import (
     _draw_kernel_feature_paths_fallback as draw_kernel_feature_paths_fallback,
 )
 
-# The type of DEFAULT, to annotate outcome_transform and to detect that it was omitted.
+# The type of DEFAULT, to annotate outcome_transform and to detect that the argument is omitted.
 from botorch.utils.types import _DefaultType as DefaultType
 
 __all__ = ["DefaultType", "draw_kernel_feature_paths_fallback", "fit_fallback", "log_ei_helper"]

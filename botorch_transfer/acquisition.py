@@ -1,8 +1,8 @@
 """Acquisition functions for transfer models.
 
 :class:`PriorUpperConfidenceBound` needs no outcome: the transferred prior alone can suggest the
-first points. :func:`noisy_improvement` stays exact under a sharp prior, where Monte Carlo estimates
-fail. :class:`AveragedImprovement` averages the expected improvements of several models.
+first points. :func:`noisy_improvement` stays accurate if the prior is so certain that Monte Carlo
+estimates fail. :class:`AveragedImprovement` averages the expected improvements of several models.
 
 .. [Desautels2014parallelizing]
     T. Desautels, A. Krause and J. Burdick. Parallelizing Exploration-Exploitation Tradeoffs in
@@ -180,11 +180,11 @@ TOGETHER, TOGETHER_ON_DEVICE = 64, 2048
 class NoiselessFantasies:
     """Posteriors at candidates, given sampled noiseless outcomes at fixed inputs ``X``.
 
-    Use it for a noisy expected improvement that is analytic in the candidate. BoTorch's
-    ``LogNoisyExpectedImprovement`` supports ``SingleTaskGP`` only. This class conditions the joint
-    posterior of any model with a Gaussian posterior. Exact GPs with stationary kernels use the fast
-    path of :meth:`TargetGP.frozen`. On this path, later changes of the model have no effect. For
-    all other models, this class calls ``posterior``.
+    Use this class for a noisy expected improvement that does not sample the candidate's outcome.
+    BoTorch's ``LogNoisyExpectedImprovement`` supports ``SingleTaskGP`` only. This class conditions
+    the joint posterior of any model with a Gaussian posterior. Exact GPs with stationary kernels
+    use the fast path of :meth:`TargetGP.frozen`. On this path, later changes of the model have no
+    effect. For all other models, this class calls ``posterior``.
 
     Args:
         model: The model.
@@ -233,7 +233,7 @@ class NoiselessFantasies:
         self.weights = self.whitening @ (self.whitening.mT @ (self.outcomes - mvn.mean).T)
 
     def joint(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Evaluates the model's posterior at ``P x d`` inputs, without the sampled outcomes.
+        """Evaluates the posterior before conditioning on the sampled outcomes, at ``P x d`` inputs.
 
         Returns:
             Two ``P`` tensors, the means and the variances; and a ``P x n`` tensor, the covariances
@@ -283,10 +283,11 @@ def noisy_improvement(
 ) -> AcquisitionFunction | None:
     """Builds the analytic log noisy expected improvement over the observed inputs.
 
-    Use it for models with sharp priors. ``qLogNoisyExpectedImprovement`` samples the outcome of a
-    candidate. Under a sharp prior, at candidates far from the optimum, one sample four standard
-    deviations from the mean can dominate the estimate. Here, the expectation at a candidate is
-    exact, and only the noiseless outcomes at the observed inputs are sampled.
+    Use it for models with sharp priors, which predict small variances.
+    ``qLogNoisyExpectedImprovement`` samples the outcome of a candidate. Under a sharp prior, at
+    candidates far from the optimum, one sample four standard deviations from the mean can dominate
+    the estimate. This function computes the expectation at a candidate exactly, and samples only
+    the noiseless outcomes at the observed inputs.
 
     Args:
         model: The model.
@@ -438,7 +439,7 @@ NEGLIGIBLE = 200.0
 
 
 #: Outside the range of the sources' inputs, improvements are reduced. The reduction grows with the
-#: distance from the range, up to this distance.
+#: distance of the transformed inputs from the range, until the distance is ``BEYOND``.
 BEYOND = 0.05
 
 
@@ -455,7 +456,8 @@ class AveragedImprovement(AcquisitionFunction):
         log Σ_k p_k α_k(x) / max over reference points of α_k
 
     Beyond the range of the sources' inputs, improvements are large only because predictions are
-    uncertain. There, each ``α_k`` is multiplied by the ratio of the smallest to the largest share.
+    uncertain. There, each ``α_k`` is multiplied by a factor. With growing distance from the range,
+    the factor falls from one to the ratio of the smallest to the largest share.
 
     Args:
         acquisitions: Logarithms of improvements, one for each model.
@@ -591,6 +593,6 @@ class AveragedImprovement(AcquisitionFunction):
             values = torch.stack([each(X) for each in self.acquisitions], dim=-1)
         values = values + self._offsets
         counts = values > values.detach().amax(dim=-1, keepdim=True) - NEGLIGIBLE
-        # Negligible terms get no gradient: subnormal numbers slow matrix products down tenfold.
+        # Negligible terms get no gradient: subnormal gradients slow matrix products down tenfold.
         average = torch.where(counts, values, values.detach()).logsumexp(dim=-1)
         return average + self._of_place(X)

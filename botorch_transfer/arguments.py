@@ -114,7 +114,7 @@ def _entries(doc: str, section: str) -> dict[str, str]:
 def without_task_feature(
     num_columns: int, task_feature: int | None, transform: InputTransform | None
 ) -> InputTransform | None:
-    """Returns an input transform that first removes the task column.
+    """Returns an input transform that removes the task column, and then applies ``transform``.
 
     Args:
         num_columns: The number of columns of the model's inputs, including the task column.
@@ -230,10 +230,10 @@ class ConstructedFromDatasets(Model):
         covar_modules: One kernel per task; the target's kernel is the last one. By default scaled
             RBF kernels with a lengthscale for each input. The kernels of the sources have the
             hyperpriors of ScaML-GP.
-        outcome_transform: The transform to the prior's units; by default a standardization by
-            all source and target outcomes together. ``None`` if the outcomes already have the
-            prior's units. ``Log``, ``Bilog`` and ``Power``, alone or first in a chain, also apply
-            to source data.
+        outcome_transform: The transform of ``train_Y`` to the prior's units; by default a
+            standardization by all source and target outcomes together. ``None`` if ``train_Y``
+            already has the prior's units. ``Log``, ``Bilog`` and ``Power``, alone or first in a
+            chain, also apply to source data.
         input_transform: A frozen transform of the inputs, for example
             ``Normalize(d, bounds=...)``; by default the transform of the prior.
         task_feature: The index of a column of ``train_X`` that holds the task. The model ignores
@@ -241,8 +241,8 @@ class ConstructedFromDatasets(Model):
         hyperparameters: The hyperpriors of the default residual kernel, of the noise variance and,
             in ScaML-GP, of the weights. ``"cautious"`` hyperpriors keep the model calibrated with a
             few points, see :func:`~.gp.hyperpriors.cautious_hyperparameters`. ``"paper"`` gives the
-            hyperpriors of ScaML-GP (Appendix C.5), with which the residual vanishes if there are
-            only one or two target points.
+            hyperpriors of ScaML-GP (Appendix C.5), with which the fitted variance of the residual
+            is almost zero for one or two target points.
         max_bytes: The maximum memory of the joint model, in bytes.
         max_points: The maximum number of source points; ``None`` for all points. Points of the
             largest tasks are dropped first. The remaining points of a task are evenly spaced from

@@ -211,9 +211,9 @@ def full_length(curves: Sequence[Curve], usual: float | None = None) -> float:
         usual: The full length of other tasks, if there are any.
 
     Returns:
-        The largest step of the complete runs. If no run is marked as complete, the largest step of
-        all runs. If at most one run ended at this step without being stopped, and ``usual`` is
-        larger, the result is ``usual``.
+        The largest step of the runs that are marked as complete. If no run is marked, the largest
+        step of all runs. This step is replaced by a larger ``usual`` if at most one run ended at
+        this step without being stopped.
     """
     ends = np.array([c.steps[-1] for c in curves if not c.diverged and c.stopped is not True])
     complete = [c.steps[-1] for c in curves if c.stopped is False]
@@ -263,7 +263,7 @@ class CurvePrior(Saved):
     """Model of final outcomes given partial learning curves, learned from old tasks.
 
     Use the prior to predict the outcome of a run that was stopped early, or is still running. A
-    saved file contains no outcomes.
+    saved prior contains no outcomes of runs.
 
     Args:
         config: The names of columns and the goal, as in :meth:`fit`.
@@ -361,7 +361,7 @@ class CurvePrior(Saved):
             The last row of each run with three further columns: ``predicted_mean`` and
             ``predicted_std`` of the final outcome in the outcome's unit, and ``share``, the share
             of the full length that the run has reached. The mean of a complete run is its outcome,
-            with standard deviation zero. Diverged runs have NaN.
+            with standard deviation zero. Both are NaN for a run that diverged.
 
         Raises:
             InputDataError: If a column is missing.
@@ -857,5 +857,5 @@ def predicted_ends(
         mean[at], variance[at] = found.mean, found.variance
     mean[[curve.diverged for curve in curves]] = -np.inf
     if prior is None and (count := int(np.isnan(mean).sum())):
-        logger.warning("No learning curve is complete: %d stopped runs are left out", count)
+        logger.warning("No learning curve is complete: %d runs get no predicted outcome", count)
     return np.where(np.isfinite(mean) & log, np.exp(sign * mean), sign * mean), variance

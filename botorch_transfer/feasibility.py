@@ -84,6 +84,9 @@ class FeasibilityModel(torch.nn.Module):
 
         k(x, x') = s² (α exp(-‖x - x'‖² / 2dℓ²) + (1 - α) / d · Σ_j exp(-(x_j - x'_j)² / 2λ²))
 
+    with ``s² = VARIANCE``, ``α = JOINT_SHARE``, ``ℓ = JOINT_LENGTHSCALE`` and ``λ =
+    SINGLE_LENGTHSCALE``.
+
     Old runs determine the prior mean. ``S`` is the sum of the kernel on all inputs between ``x``
     and each old success, and ``F`` is the same sum over old failures. Both sums are scaled so that
     ``S + F`` is less than ``OLD_WEIGHT``. With ``a = SUCCESS_RATE`` and ``b = RATE_WEIGHT``, the
@@ -228,7 +231,9 @@ class FeasibilityModel(torch.nn.Module):
 
 
 def _posterior(K: Tensor, mean: Tensor, tau: Tensor, nu: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Computes the posterior given Gaussian sites ``N(ν / τ, 1 / τ)`` at the points.
+    """Computes the posterior of the latent function at the points of Gaussian sites.
+
+    The prior has the moments ``mean`` and ``K``. The sites are ``N(ν / τ, 1 / τ)``.
 
     Returns:
         A root of ``(K + diag(1 / τ))^-1``, the posterior mean, and the posterior variances.
@@ -255,7 +260,7 @@ class FeasibleAcquisition(PenalizedAcquisitionFunction):
     :class:`PriorUpperConfidenceBound`, it acts like the log probability of a constraint.
 
     Args:
-        acquisition: An acquisition function that is a logarithm or has units of order one.
+        acquisition: An acquisition function that is a logarithm, or that has values of order one.
         feasibility: The model of success.
 
     Example:

@@ -196,8 +196,8 @@ def parameter_line(space: SearchSpace, parameter: Parameter, num_points: int) ->
     Args:
         space: The search space.
         parameter: A parameter of the space.
-        num_points: Number of points along a numeric parameter. A categorical parameter has one
-            point for each value. So does a numeric parameter with at most this number of values.
+        num_points: Number of points along a numeric parameter. A numeric parameter with at most
+            ``num_points`` values, or a categorical parameter, has one point for each value.
 
     Returns:
         The points.

@@ -45,7 +45,7 @@ def logged_once(logged: set[str]) -> Iterator[None]:
     """Suppresses repeated log lines of this package within a ``with`` block.
 
     Args:
-        logged: The log lines so far; this function adds new lines.
+        logged: The lines to suppress. Each new line is logged once, and added to this set.
 
     Example:
         >>> with logged_once(set()):

@@ -11,7 +11,7 @@ The report answers two questions:
    a grid of variances and lengthscales of ``g``, and of noise variances. The marginal likelihoods
    for slopes ``b < 0`` and ``b > 0`` are compared with the marginal likelihood for ``b = 0``. The
    comparison indicates whether the source resembles the target, is its opposite, or is unrelated.
-   This answer does not depend on the model, only on its sources.
+   This answer depends only on the sources and on the target's data, not on the model.
 
 A verdict depends on both answers. A source that the model hardly uses is not helpful. A source that
 the model uses before the data can test the source is ``"used, not yet tested"``.
@@ -121,7 +121,7 @@ def transfer_report(model: TransferModel) -> pd.DataFrame:
         return _report_on_sources(model, model.member_on_sources, weight)
     if not model.weighs_all_sources:
         raise ValueError(
-            f"{type(model).__name__} has no posterior of each source task: use a model on "
+            f"{type(model).__name__} has no posteriors of source tasks: use a model on "
             "SourceGPs, TransferGP, or GuardedTransferGP."
         )
     if model.num_target_points < POINTS_TO_JUDGE:
@@ -138,7 +138,7 @@ def _report_on_sources(model: TransferModel, informed: OnSources, weight: float)
     Args:
         model: The model.
         informed: The model itself; if the model is an average, the member with the posteriors.
-        weight: The total weight of the transfer models if the model is an average.
+        weight: The total weight of the transfer models in an average; NaN for any other model.
 
     Returns:
         The table of :func:`transfer_report`.
@@ -261,9 +261,9 @@ def history_verdict(
     Among many sources that are unrelated to the target, a few look helpful by chance. A few helpful
     sources therefore count only if there is evidence that at least one source is helpful. The Bayes
     factor of this hypothesis is the mean of the sources' Bayes factors. Helpful sources also count
-    only if the sum of their shares is not small; many small shares may add up. The verdict
-    ``"irrelevant"`` requires that there is no evidence for a helpful source, because runs near the
-    old tasks' optima vary too little to show a relation.
+    only if the sum of their shares is not small; many small shares may add up. If all runs are near
+    the old tasks' optima, the runs vary too little, so that helpful sources may look irrelevant.
+    The verdict ``"irrelevant"`` therefore requires that this Bayes factor is at most one.
 
     Args:
         findings: The results of :func:`source_finding`, at least one.
@@ -304,7 +304,7 @@ def slope_evidence(
 
     Args:
         gps: The source GPs.
-        X: An ``n x d`` tensor of target inputs, transformed.
+        X: An ``n x d`` tensor of target inputs after the model's input transform.
         Y: An ``n`` tensor of target outcomes, in any units.
         noise: An ``n`` tensor of known noise variances. If omitted, the marginal likelihood is
             averaged over a grid of noise variances.

@@ -54,7 +54,7 @@ def test_a_message_is_said_once(capsys, monkeypatch):
     old.to_csv("old.csv", index=False)
     outcomes = ["--candidates", "old.csv", "--outcome", "log_loss", "accuracy"]
     assert main([*COMMAND, *outcomes]) == 2
-    assert "'accuracy' has the name of an outcome whose large" in capsys.readouterr().err
+    assert "'accuracy' has a name for which large values" in capsys.readouterr().err
     assert main([*COMMAND, *outcomes, "--goal", "min", "max", "--model", "sorted"]) == 0
     said = capsys.readouterr().err.splitlines()
     assert "Read as numbers: 'C' in mL" in said
@@ -102,7 +102,7 @@ def test_an_interruption_is_one_sentence(capsys, monkeypatch):
 
     monkeypatch.setattr("botorch_transfer.suggestion.command.suggest_rows", interrupt)
     assert main([*COMMAND, *LOSS]) == 130
-    message = "python -m botorch_transfer suggest: Interrupted. Finished old tasks are kept.\n"
+    message = "python -m botorch_transfer suggest: Interrupted. The cache keeps finished tasks.\n"
     assert capsys.readouterr().err.endswith(message)
 
 
@@ -118,7 +118,7 @@ def test_appended_rows_are_pending(capsys):
     runs = pd.read_csv("runs.csv")
     assert len(runs) == 3
     assert runs["C"][2] == float(f"{expected['C'][0]:.6g}")
-    assert "Added to runs.csv." in capsys.readouterr().out
+    assert "The rows are added to runs.csv." in capsys.readouterr().out
 
 
 def test_appending_leaves_what_the_table_says(folder):
@@ -337,7 +337,7 @@ NO_PARAMETER = "A constraint uses the column 'cost' of the candidates, which is 
             "'log_loss'): name an existing column by --outcome. The table's columns are ",
         ),
         ([*COMMAND, "new.csv"], "There is no file new.csv: correct its name, or create its folder"),
-        ([*COMMAND, "old.csv"], "old.csv has both the old runs and this study's runs"),
+        ([*COMMAND, "old.csv"], "old.csv is named as old runs and as this study's runs"),
         ([*COMMAND, "runs.csv", "--runs", "runs.csv", *LOSS], "There are two tables of runs"),
         ([*COMMAND, "--append"], "--append adds rows to the file"),
         ([*COMMAND, *LOSS, "--run", "name"], "--run is for learning curves"),
@@ -356,7 +356,7 @@ NO_PARAMETER = "A constraint uses the column 'cost' of the candidates, which is 
         ([*COMMAND, *LOSS, "--step", "C"], "is both a parameter and the column of --step"),
         ([*COMMAND, *LOSS, "--same-in-batch", "T"], "--same-in-batch names 'T', which is not a"),
         ([*COMMAND, *LOSS, "--cost", "price"], "--cost is 'price', but --candidates has no such"),
-        ([*COMMAND, *LOSS, "--log", "los"], "--log names 'los', not an outcome: correct"),
+        ([*COMMAND, *LOSS, "--log", "los"], "--log names 'los', which is no outcome: correct"),
         ([*COMMAND, *LOSS, "--outcome-range", "1", "0"], "--outcome-range of 'log_loss' is"),
         ([*COMMAND, *LOSS, "--task", "tasks"], "name an existing column by --task, or"),
         (["space", "old.csv"], "The table has no column 'loss': use one of task"),
@@ -364,10 +364,10 @@ NO_PARAMETER = "A constraint uses the column 'cost' of the candidates, which is 
         ([*COMMAND, *LOSS, "--report", "./old.csv"], "The output file old.csv is also an"),
         ([*COMMAND, *LOSS, "--report", "space.json"], "The output file space.json is also an"),
         (["predict", *COMMAND[1:], *LOSS, "--rows", "old.csv", "-o", "old.csv"], "is also an"),
-        ([*COMMAND, *LOSS, "--report", "p.csv"], "p.csv must end in .html: write p.html."),
-        ([*COMMAND, *LOSS, "--report", "p.pdf"], "p.pdf must end in .html: write p.html."),
+        ([*COMMAND, *LOSS, "--report", "p.csv"], "p.csv must end in .html: name it p.html."),
+        ([*COMMAND, *LOSS, "--report", "p.pdf"], "p.pdf must end in .html: name it p.html."),
         ([*COMMAND, "no/r.csv", *LOSS, "--append"], "There is no file no/r.csv: correct"),
-        (["space", "old.csv", *LOSS, "-o", "s.html"], "s.html must end in .json: write s.json."),
+        (["space", "old.csv", *LOSS, "-o", "s.html"], "s.html must end in .json: name it s.json."),
     ],
 )
 def test_errors_are_one_sentence(folder, capsys, arguments, message):

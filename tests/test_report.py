@@ -150,14 +150,14 @@ def test_without_source_posteriors_the_guard_alone_is_asked(n, weight, verdict):
     told = made.transfer_report()
     assert told.index.tolist() == [ALL_SOURCES]
     assert told.loc[ALL_SOURCES, ["weight", "verdict"]].tolist() == [pytest.approx(weight), verdict]
-    with pytest.raises(ValueError, match="MeanHierarchicalGP has no posterior of each source"):
+    with pytest.raises(ValueError, match="MeanHierarchicalGP has no posteriors of source"):
         transfer_report(made.transfer)
 
 
 def test_without_source_posteriors_shares_are_no_evidence():
     population = {"population": PopulationGP}
     model = TransferGP(*FAMILY.target(10), FAMILY.sources(), members=population)
-    with pytest.raises(ValueError, match="TransferGP has no posterior of each source"):
+    with pytest.raises(ValueError, match="TransferGP has no posteriors of source"):
         model.transfer_report()
 
 

@@ -56,7 +56,7 @@ def check_columns(
     missing: Mapping[str, Any],
     changed: bool,
 ) -> None:
-    """Checks that a table of old runs has the needed columns, each once and with one meaning.
+    """Checks that a table of old runs has each needed column once, and that no column has two uses.
 
     Args:
         frame: The table.
@@ -67,8 +67,8 @@ def check_columns(
         changed: Whether the search space may have changed, so that the table may lack parameters.
 
     Raises:
-        InputDataError: If a column is absent, occurs twice or has two meanings, or if a parameter's
-            column likely has another name.
+        InputDataError: If a column is absent, occurs twice or has two uses, such as parameter and
+            outcome. Also if a parameter's column likely has another name.
         ValueError: If ``missing`` has a name that is not a parameter of the space, or a value that
             its parameter cannot have.
     """
@@ -105,7 +105,7 @@ def check_columns(
                 "give a valid value, or None if the value is unknown."
             )
         if not ((place >= 0) & (place <= 1)).all():
-            logger.warning("missing= gives %r a value that is out of range: check it", each.name)
+            logger.warning("missing= gives %r a value that is out of range: correct it", each.name)
     left = [column for column in frame.columns if column not in used]
     absent = [p for p in space.parameters if p.name not in frame.columns]
     empty = [p for p in space.parameters if p not in absent and frame[p.name].isna().all()]

@@ -1,4 +1,4 @@
-"""Domains: search spaces with their source tasks, and features that describe the inputs.
+"""Domains: search spaces, each with its source tasks and with features that describe its inputs.
 
 HyperBO+ and MPHD learn from several domains [Fan2024mphd]_.
 
@@ -139,14 +139,15 @@ class Domain:
             context: A ``d x s`` tensor as in the constructor: one row for each of
                 ``space.feature_names``.
             name: The domain's name.
-            **options: Further options of ``from_dataframe``: ``goal``, ``failed``, ``noise``,
-                ``missing``.
+            **options: Further options of the function ``from_dataframe``: ``goal``, ``failed``,
+                ``noise``, ``missing``.
 
         Returns:
             The domain, with inputs in the unit cube and in double precision.
 
         Raises:
-            InputDataError: If the table doesn't match the search space; see ``from_dataframe``.
+            InputDataError: If the table doesn't match the search space; see the function
+                ``from_dataframe``.
 
         Example:
             >>> from pandas import DataFrame

@@ -56,10 +56,10 @@ LEVELS = (torch.arange(500, dtype=torch.double) + 0.5) / 500
 
 @dataclass(frozen=True)
 class Outcome:
-    """An outcome of the target task, which is an objective or a constrained outcome.
+    """An outcome of the target task: an objective or a constrained outcome.
 
-    The *modelled outcome* is the number that models predict: the outcome or its logarithm, times
-    the sign. Models maximize the modelled outcome.
+    The *modelled outcome* is the number that models predict: ``sign`` times the outcome or, with
+    ``log``, ``sign`` times the logarithm of the outcome. Models maximize the modelled outcome.
 
     Args:
         name: The column of the outcome.
@@ -132,11 +132,14 @@ class Outcome:
         return values if self.within is None else values.clamp(*self.within)
 
     def original(self, Y: Tensor) -> Tensor:
-        """Converts modelled outcomes, which models maximize, to the unit and sign of the column."""
+        """Converts modelled outcomes, which models maximize, to values of the outcome's column."""
         return (self.sign * Y).exp() if self.log else self.sign * Y
 
     def no_worse_than(self, worst: float) -> Outcome:
-        """Returns a copy whose predictions are never worse than the modelled outcome ``worst``."""
+        """Returns a copy of this outcome whose predictions are clipped at ``worst``.
+
+        Predictions of the copy are not worse than ``worst``, a value of the modelled outcome.
+        """
         value = float(self.original(torch.tensor(worst, dtype=torch.double)))
         least, largest = self.within or (-math.inf, math.inf)
         within = (max(least, value), largest) if self.sign > 0 else (least, min(largest, value))
@@ -165,7 +168,7 @@ class Outcome:
             depth: The minimum distance between the best outcome and the limit.
 
         Returns:
-            An ``n`` array. If ``sign`` is zero, the values do not change.
+            An ``n`` array. If the outcome's ``sign`` is zero, the values do not change.
         """
         Y = torch.from_numpy(self.sign * values)
         lowest = robust_limit(Y[Y.isfinite()], depth, self.limit)
@@ -227,7 +230,8 @@ CELL = re.compile(
 )
 
 #: The best of more than ``ENOUGH`` outcomes is reported as a likely typing error if its distance
-#: from the second best is above ``TOO_GOOD`` times the range of all other outcomes.
+#: from the second best is above ``TOO_GOOD`` times the range of all other outcomes, without
+#: the worst 5 % of the outcomes.
 TOO_GOOD, ENOUGH = 3.0, 5
 
 #: Pattern of units in per cent or per mille.
@@ -240,12 +244,12 @@ BEYOND_LIMIT = 0.01
 #: Log messages by the kind of cell that they report.
 KINDS = {
     "bound": "Cells with a bound, such as <5, count as the number in the cell: %s",
-    "mark": "Marks on numbers are ignored: %s",
+    "mark": "Marks such as * and ~ are ignored: %s",
     "error": "Numbers after ± are standard errors: %s",
-    "word": "Cells without a number count as a missing outcome of a run that has ended: %s",
-    "failed": "Cells with a word count as failed runs: %s",
-    "noise": "Cells without a number count as empty standard errors: %s",
-    "spare": "Runs with a failure as status count as failed, and their outcome is dropped: %s",
+    "word": "Words such as n.d. count as missing outcomes of runs that ended without failure: %s",
+    "failed": "Runs count as failed if an outcome is a word such as failed: %s",
+    "noise": "Standard errors without a number count as empty cells: %s",
+    "spare": "Outcomes of runs with a status such as failed are ignored: %s",
 }
 
 
@@ -289,8 +293,8 @@ def measured(
     once.
 
     Args:
-        tables: Tables such as old runs and the study's runs, or ``None``. Codes are searched in the
-            outcomes of all tables together.
+        tables: Tables, such as old runs and the study's runs; ``None`` in place of an absent table.
+            Codes are searched in the outcomes of all tables together.
         outcomes: The outcomes. A table may lack columns of outcomes.
         status: The column with the status of a run. A table may lack this column.
         task: The column with the name of the task. A table may lack this column.
@@ -363,7 +367,7 @@ def _in_numbers(
             is_per_cent = in_per_cent(outcome.name)
             is_per_cent |= bool(texts[outcome.name].str.contains(PER_CENT).any())
             is_relative = texts[noise].str.contains(PER_CENT).to_numpy() & (not is_per_cent)
-            problem = "which may be relative: write the standard error in the outcome's unit"
+            problem = "maybe a relative error: write the standard error in the outcome's unit"
             refuse_cell(is_relative, frame[noise], problem)
         frame = with_numbers(frame, columns)
         if outcome.name in frame:
@@ -388,7 +392,10 @@ def _in_numbers(
 
 
 def _errors(frame: DataFrame, name: str, values: Array, task: str | None) -> Array:
-    """Reads a column of standard errors; fills empty or zero cells with the task's pooled value."""
+    """Reads a column of standard errors; fills empty or zero cells.
+
+    Such a cell gets the root mean square of its task's other standard errors; NaN without these.
+    """
     errors, needed = numbers(frame, name), np.isfinite(values)
     given = needed & ~np.isnan(errors) & (errors != 0)
     bad = given & ~((errors > 1 / LARGEST) & (errors < LARGEST))
@@ -405,7 +412,7 @@ def _errors(frame: DataFrame, name: str, values: Array, task: str | None) -> Arr
     pooled = squares.groupby(np.asarray(group)).transform("mean")
     inferred = needed & ~given & np.isfinite(pooled.to_numpy())
     if inferred.any():
-        text = "%d runs have no standard error in %r: they get the task's pooled standard error"
+        text = "%d runs have no standard error in %r: they get their task's pooled standard error"
         logger.info(text, inferred.sum(), name)
     return np.where(given, errors, np.sqrt(pooled))
 
@@ -458,13 +465,17 @@ def _fate(word: str) -> str:
 
 
 def _fates(frame: DataFrame, status: str | None, task: str | None) -> NDArray[Any]:
-    """Finds the fates of runs from the words in their status; warns of unread or unknown words."""
+    """Finds runs that have failed or ended, from the words in their status.
+
+    Returns ``"failed"``, ``"ended"`` or ``""`` for each row. Warns of unknown words, and of columns
+    that may hold the status under another name.
+    """
     known = {"", *NEUTRAL, *EMPTY}
     if status not in frame:
         for name in [n for n in frame if status and words_of(str(n)) & {"state", "status"}]:
             fates = {word: _fate(word) for word in map(_word, frame[name])}
             if any(fates.values()) and all(fates[word] or word in known for word in fates):
-                text = "%r looks like the states of runs: give status=%r, or name it 'status'"
+                text = "%r may be the status of runs: give status=%r, or rename it to 'status'"
                 logger.warning(text, name, name)
         return np.full(len(frame), "", dtype=object)
     words = [_word(cell) for cell in frame[status]]
@@ -472,8 +483,8 @@ def _fates(frame: DataFrame, status: str | None, task: str | None) -> NDArray[An
     unknown = [i for i, word in enumerate(words) if not fate[i] and word not in known]
     if unknown:
         text = "The status has an unknown word in %d rows, %s: write 'failed' if the run failed. A "
-        text += "run with an unknown word counts if it has an outcome; else, a new run is pending, "
-        text += "and an old run is left out"
+        text += "run with an unknown word is used if it has an outcome. Without an outcome, a new "
+        text += "run counts as pending, and an old run is left out"
         logger.warning(text, len(unknown), _cell(frame, task, status, unknown[0]))
     return fate
 

@@ -62,18 +62,19 @@ logger = logging.getLogger(__name__)
 #: share ``MOST`` of the task's runs.
 ENOUGH_SAME, MOST = 3, 0.9
 
-#: A task that repeats another task is left out only if it has at least this number of different
-#: outcomes. A task with three or four runs is left out only if all its outcomes differ. Two tasks
-#: with few different outcomes may be equal by chance.
+#: A task that repeats another task is left out only if the repeating task has at least this number
+#: of different outcomes or, with three or four runs, if all its outcomes differ. Two tasks with few
+#: different outcomes may be equal by chance.
 ENOUGH_LEVELS = 5
 
-#: Bounds of rank correlations of outcomes. A task of ``n`` runs is reversed, maybe by a wrong sign,
-#: if its correlation with the other tasks is below ``REVERSED - 1.5 / n``, and if the median
-#: correlation among the other tasks is above ``AGREED``.
+#: Bounds of rank correlations of outcomes. A task of ``n`` runs counts as *reversed* if its
+#: correlation with the other tasks is below ``REVERSED - 1.5 / n``, and if the median correlation
+#: among the other tasks is above ``AGREED``. The outcomes of a reversed task may have a wrong sign.
 REVERSED, AGREED = -0.65, 0.4
 
-#: The search for reversed tasks needs ``MIN_SEARCHED`` to ``MAX_SEARCHED`` tasks with at least
-#: ``MIN_COMPARED`` runs. It compares at most ``MAX_COMPARED`` runs of each task.
+#: Reversed tasks, which may have outcomes of a wrong sign, are searched only if ``MIN_SEARCHED`` to
+#: ``MAX_SEARCHED`` tasks have at least ``MIN_COMPARED`` runs each. The search compares at most
+#: ``MAX_COMPARED`` runs of each task.
 MIN_SEARCHED, MAX_SEARCHED, MIN_COMPARED, MAX_COMPARED = 3, 20, 5, 50
 
 #: Usual names of a summary row at the end of a table.
@@ -174,8 +175,9 @@ def from_dataframe(
         rename: Mapping from old to new names of columns.
         changed: Whether the search space has changed since the runs. If ``False``, an unrecorded
             parameter that is not in ``missing`` raises an error, and a warning counts the runs
-            outside of the space. If ``True``, the value of such a parameter counts as unknown,
-            unless the table has a column with a similar name: then an error is raised.
+            outside of the space. If ``True``, the value of such a parameter counts as unknown. In
+            both cases, an error is raised if the parameter's column is absent, but another column
+            has a similar name.
         log: Whether to take the natural logarithm of the outcome. Standard errors are then divided
             by the outcomes. The target's outcomes must be logarithms, too.
         encode: Another encoding, for models whose inputs are not in the unit cube: a function that
@@ -351,7 +353,7 @@ def read_history(
         _recommend_logarithms(outcome, data)
         if data and all(len(task.Y.unique()) < 2 for task in data.values()):
             text = "All values of %r are equal in each old task%s"
-            named = f": does {task!r} name the run instead of the task?"
+            named = f": does the column {task!r} name runs, not tasks?"
             is_run = len(tasks) == len(frame) > 1
             logger.warning(text, outcome.name, named if is_run else ", so old runs do not help")
         groups = {f"task {k!r}": outcome.original(task.Y[:, 0]).numpy() for k, task in data.items()}
@@ -372,9 +374,9 @@ def read_history(
 
 #: Lists for the log. ``displaced``: task and row of each run that cannot be encoded. ``lost``:
 #: column, cell and remark for each value that cannot be encoded. ``placed``: task and row of each
-#: encoded run. ``outside``, ``far``: of each run outside of the unit cube, or more than
-#: ``FAR_OUTSIDE`` outside of it, or of a task without a run inside. ``limited``: task of each very
-#: bad outcome.
+#: encoded run. ``outside``: task and row of each run outside of the unit cube. ``far``: task and
+#: row of each run that is more than ``FAR_OUTSIDE`` outside, and of all runs of a task if the task
+#: has three or more runs and none of them is inside. ``limited``: task of each very bad outcome.
 _Notes = defaultdict[str, list[Any]]
 
 #: A warning names old runs whose distance from the range of a parameter is above this number times
@@ -386,7 +388,7 @@ def _log_notes(notes: _Notes, outcome: str, robust: bool | None, expected: bool)
     """Logs very bad outcomes, runs that are left out, and runs outside of the search space."""
     if (limited := notes["limited"]) and robust is not None:
         told = ", and are clipped" if robust else ": consider robust=True"
-        text = f"%d values of %r are far worse than the task's median{told} (task %s)"
+        text = f"%d values of %r are far worse than their task's median{told} (task %s)"
         level = logging.INFO if robust else logging.WARNING
         logger.log(level, text, len(limited), outcome, _counted(limited))
     if displaced := notes["displaced"]:
@@ -429,7 +431,7 @@ def _encode_task(
 
 
 def _encoded(encode: Callable[[DataFrame], Tensor], runs: DataFrame, name: str) -> Tensor:
-    """Encodes the runs of a task by the user's function ``encode``, and checks the inputs."""
+    """Encodes the runs of a task by the user's function ``encode``, and checks the result."""
     X = encode(runs)
     is_finite = isinstance(X, Tensor) and not X.is_complex() and bool(X.isfinite().all())
     if not is_finite or X.ndim != 2 or len(X) != len(runs):
@@ -544,8 +546,8 @@ def limit_task(
     Args:
         task: The task; its outcomes are maximized.
         limit: The least feasible value of a constrained outcome; ``None`` for an objective.
-        by_rank: Whether to replace the worse half of the outcomes by rank
-            (:func:`~botorch_transfer.outcome_transforms.raise_worse_half`).
+        by_rank: Whether to move the worse half of the outcomes up to quantiles that depend only on
+            ranks (:func:`~botorch_transfer.outcome_transforms.raise_worse_half`).
 
     Returns:
         A task with clipped outcomes; the object ``task`` itself if no outcome changes.
@@ -568,7 +570,8 @@ def modelled(
     """Converts outcomes to the values that models maximize, and standard errors to variances.
 
     Args:
-        frame: A table that :func:`~.measurements.measured` returned; it may lack columns.
+        frame: A table that :func:`~.measurements.measured` returned. If it lacks an outcome, the
+            outcome is missing in all rows.
         outcomes: The outcomes.
 
     Returns:
@@ -630,7 +633,7 @@ def _fill(
 ) -> DataFrame:
     """Fills the columns of parameters that a task does not record; returns the filled table.
 
-    Raises an error if ``missing`` has no value for an unconditional parameter, unless ``changed``
+    Raises an error if such a parameter is unconditional and not in ``missing``, unless ``changed``
     is true. ``SearchSpace.place`` checks conditional parameters later.
     """
     runs = runs.copy(deep=False)
@@ -745,7 +748,7 @@ def _recommend_logarithms(outcome: Outcome, tasks: Mapping[str, SupervisedDatase
     losses = [-data.Y[:, 0].numpy() for data in tasks.values()]
     is_loss = outcome.goal == "min" and not outcome.log and min(map(np.min, losses), default=0) > 0
     if is_loss and np.median([np.median(Y) / Y.min() for Y in losses]) > MANY_TIMES:
-        text = "The best value of %r is below a tenth of the old tasks' median: consider log=True "
+        text = "In most old tasks, the best %r is below a tenth of the median: consider log=True "
         logger.info(text + "(--log)", outcome.name)
 
 
@@ -762,7 +765,7 @@ class Runs(NamedTuple):
         added: An ``n x m`` tensor of variances to add to the noise variances. For a run that was
             stopped early, the final outcome is predicted, and ``added`` is the variance of this
             prediction. For all other runs, ``added`` is zero.
-        succeeded: An ``n`` boolean tensor: whether the run has not failed.
+        succeeded: An ``n`` boolean tensor: whether each run has succeeded, not failed.
         waiting: A ``p x d`` tensor of inputs of pending runs.
         failed: An ``f x d`` tensor of inputs of failed runs, including failed runs that have an
             outcome.
@@ -801,7 +804,7 @@ class Runs(NamedTuple):
         return self.X[self.succeeded]
 
     def known(self, index: int) -> Runs:
-        """Returns the runs in which the outcome ``index`` is known, without the other outcomes."""
+        """Returns the runs with a known outcome number ``index``, without the other outcomes."""
         rows, one = self.Y[:, index].isfinite(), slice(index, index + 1)
         known = {name: getattr(self, name)[rows, one] for name in ("Y", "Yvar", "added")}
         return self._replace(X=self.X[rows], succeeded=self.succeeded[rows], **known)

@@ -4,11 +4,11 @@ A task is suspicious if more than a third of its values lie outside of a paramet
 its values differ much from the values of most tasks. A suspicious task is reported only if one of
 the usual conversions makes its values fit.
 
-A task is compared by the 10 % and 90 % quantiles of its values. The reference is the median of all
-10 % quantiles, and the median of all 90 % quantiles, over the tasks within the range. If fewer than
-three tasks are within the range, the reference is the 10 % and 90 % quantiles of the range. The
-larger of the two differences, divided by the distance between the two reference quantiles, is the
-task's relative difference.
+A task is compared by the 10 % and 90 % quantiles of its values. Each of these two quantiles has a
+*reference*: its median over all tasks within the parameter's range. If fewer than three tasks are
+within the range, the references are the 10 % and 90 % quantiles of the range. The *relative
+difference* of a task is the larger difference between its two quantiles and their references,
+divided by the distance between the two references.
 
 Outcomes are searched for fractions among percentages, and for wrong signs.
 """
@@ -54,8 +54,9 @@ BEYOND = 0.05
 #: Largest share of a task's values that may lie outside of a parameter's range.
 MAX_OUTSIDE = 1 / 3
 
-#: A task is suspicious if its relative difference from the reference is above ``DIFFERENT``. A
-#: conversion fits if at most the share ``ALIKE`` of the difference remains.
+#: Bounds of the relative difference between a task and most tasks; the docstring of this module
+#: defines this difference. A task is suspicious if its difference is above ``DIFFERENT``. A
+#: conversion fits if it reduces the difference to less than ``ALIKE`` times its value.
 DIFFERENT, ALIKE = 0.9, 0.25
 
 #: Quantiles that summarize the values of a task.
@@ -76,14 +77,14 @@ MOST_DECIMALS = 8
 
 #: Minimum gap between the fractions and the percentages of one task (key 100, on a logarithmic
 #: scale), and between its negative and positive outcomes (key -1, on a linear scale). The unit is
-#: the distance of the 10 % and 90 % quantiles of the group with the larger distance.
+#: the distance between the 10 % and 90 % quantiles of the group in which this distance is larger.
 FAR_APART = {100: 2.0, -1: 1.3}
 
 #: Words in the names of outcomes that are never negative.
 POSITIVE = {"yield", "conversion", "selectivity", "purity", "accuracy"}
 
-#: Words in the names of outcomes that are often, and of outcomes that are seldom, fractions or
-#: percentages.
+#: ``SHARES`` has words in the names of outcomes that are often fractions or percentages.
+#: ``NO_SHARES`` has words in the names of outcomes that are seldom fractions or percentages.
 SHARES = PER_CENT | {"acc", "precision", "recall", "f1", "auc", "rate", "share", "fraction"}
 SHARES |= {"efficiency", "recovery", "humidity", "scrap", "defects", "waste", "ctr"}
 NO_SHARES = {"loss", "rmse", "mse", "mae", "nll", "cost", "price", "time", "seconds"}
@@ -144,14 +145,14 @@ def wrong_outcomes(
         history: Old runs, or ``None``.
         runs: The runs of this study, or ``None``.
         name: The column of the outcome. A table may lack this column.
-        within: The least and the largest possible value of the outcome; ``None`` if unknown. An
-            outcome with a name such as "yield" is then at least 0; if almost all values seem to be
-            in per cent, it is at most 100.
+        within: The least and the largest possible value of the outcome; ``None`` if unknown. If
+            the range is unknown, an outcome with a name such as "yield" must be at least 0, and at
+            most 100 if almost all outcomes seem to be in per cent.
 
     Returns:
         A sentence that describes the problem; ``None`` if there is no problem. There is a problem
         if an outcome is clearly outside of its range, or if :func:`mixed_outcomes` finds a problem
-        of this study.
+        that involves the runs of this study.
 
     Example:
         >>> old, runs = DataFrame({"yield": [35, 80, 61]}), DataFrame({"yield": [0.4, 0.7]})
@@ -184,7 +185,8 @@ def wrong_outcomes(
 def mixed_outcomes(groups: Mapping[str, Array], name: str) -> Iterator[str]:
     """Finds fractions among percentages, and negative outcomes among positive outcomes.
 
-    Groups are compared with one another, unless the outcomes of one group are already mixed.
+    A group is a task or a table. If no group by itself has mixed outcomes, groups are compared with
+    one another.
 
     Args:
         groups: Mapping from descriptions of tasks or tables to their finite outcomes.
@@ -223,13 +225,18 @@ def mixed_outcomes(groups: Mapping[str, Array], name: str) -> Iterator[str]:
 def _fits(x: Array, y: Array, factor: int, name: str, is_one: bool, of_study: bool) -> bool:
     """Returns whether outcomes ``y`` likely have the unit or the sign of ``factor * x``.
 
-    If one of two groups is this study (``of_study``), percentages above 10 are recognized by their
-    size. In all other cases, ``factor * x`` must be in the range of ``y``; for the signs of two
-    groups, both ranges must overlap. Also, ``x`` must be clearly apart from ``y``, and fractions
-    must have more decimals than percentages. A larger gap is needed if both belong to one group
-    (``is_one``), because ``y`` has the larger values of this group. A name without a word in
-    ``SHARES`` also needs the larger gap, two groups, a percentage above 10, and no percentage up
-    to 1.
+    The main conditions are:
+
+    - The values ``factor * x`` are roughly in the range of ``y``. For the signs of two groups, it
+      is enough that the two ranges overlap.
+    - There is a clear gap between ``x`` and ``y``. If both belong to one group (``is_one``), the
+      gap must be larger, because ``y`` has the larger values of this group.
+    - Fractions have more decimals than percentages.
+    - If ``name`` has no word in ``SHARES``, the gap is larger, ``x`` and ``y`` belong to two
+      groups, a percentage is above 10, and no percentage is 1 or less.
+
+    If ``name`` has a word in ``SHARES``, one of two groups is this study (``of_study``), and a
+    percentage is above 10, it is enough that few values of ``y`` are 1 or less.
     """
     is_share, words = factor > 1, words_of(name)
     enough = min(len(x), len(y) + (not is_one)) > is_share and len(x) + len(y) >= MIN_VALUES
@@ -292,7 +299,7 @@ def _of_column(tasks: Mapping[str, Array], parameter: Parameter) -> Iterator[tup
     together = np.concatenate([*strange.values(), []])
     if len(together) >= (2 if STUDY in strange else MIN_VALUES):
         # All tasks with values outside of the range are pooled, because the pooled values cover the
-        # range best. These values are certainly wrong, so a conversion may fit less well.
+        # range best. These values are certainly wrong, so a looser fit is accepted.
         found = _likely_conversions(usual, _quantiles(together)[None], reference, 0.0, 0.6)[0]
         problem = found and f"lies outside of the parameter's range, but fits if {found}"
         if parameter.log is True and together.min() < together.max() <= 0:
@@ -309,12 +316,12 @@ def _quantiles(values: Array) -> Array:
 def _likely_conversions(
     conversions: Mapping[str, Range], ends: Array, reference: Array, different: float, alike: float
 ) -> list[str | None]:
-    """Finds, for each task, the unit conversion that brings its quantiles nearest to a reference.
+    """Finds the unit conversion that brings each task's quantiles nearest to reference quantiles.
 
     Args:
         conversions: The factors and the offsets to try, by description.
         ends: The ``m x 2`` quantiles of the values of ``m`` tasks.
-        reference: The two reference quantiles.
+        reference: The two reference quantiles, see the docstring of this module.
         different: See ``DIFFERENT``.
         alike: See ``ALIKE``.
 

@@ -133,7 +133,7 @@ class TaskWeights(SourceWeights):
     @property
     def weights(self) -> Tensor:
         """The weights of the selected source tasks, a ``batch_shape x S`` tensor."""
-        # Indexing makes a copy. Otherwise, the constraint would return the parameter itself.
+        # Indexing makes a copy. Without a copy, the constraint would return the parameter itself.
         return self.raw_weights_constraint.transform(self.raw_weights[..., self.tasks])
 
     @weights.setter
@@ -153,7 +153,7 @@ class TaskWeights(SourceWeights):
         return self.raw_weights_constraint.transform(self.raw_weights) * self.is_selected
 
     def select(self, tasks: Tensor) -> None:
-        """Restricts the weighted sum to some source tasks.
+        """Restricts the weighted sum to ``S`` source tasks.
 
         A task that is already selected keeps its weight. A newly selected task gets the weight
         ``1 / S``. If all ``M`` weights are equal, as in a new object, each selected task gets
@@ -319,10 +319,10 @@ class WeightedSumKernel(PriorKernel):
         return SourcePath(*selected, sample_shape + batch_shape, num_features)
 
     def expand(self, mean: Mean, rest: Expansion, T: Tensor) -> Expansion | None:
-        """Writes a prior with this kernel as a sum, see :meth:`.PriorKernel.expand`.
+        """Writes a prior with ``mean`` and this kernel as sums, see :meth:`.PriorKernel.expand`.
 
-        Returns ``None`` in three cases: ``mean`` and this kernel have different weights or source
-        GPs, the source tasks are not independent, or the result would take too much memory.
+        Returns ``None`` in three cases: ``mean`` does not have the weights and the source GPs of
+        this kernel, the source tasks are not independent, or the result would need too much memory.
         """
         gps, weights = _selected(self.gps, self.task_weights)
         is_ours = isinstance(mean, WeightedSumMean) and mean.task_weights is self.task_weights

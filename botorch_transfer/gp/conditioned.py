@@ -25,9 +25,9 @@ The GPs of a batch may have different numbers of data points. The data of each G
 ``N`` points. The padding does not change predictions, because the coefficients ``α`` and the
 columns of ``L⁻¹`` (see :class:`Conditioned`) are zero at the padding.
 
-A prediction of an exact GP given ``N`` data points takes ``N²`` operations. The sparse posterior of
-[Titsias2009variational]_ approximates a GP given many data points by few inducing points. It
-replaces the data by ``r`` inducing inputs ``Z``, whose prior covariance is ``k(Z, Z) = P Pᵀ``.
+A prediction of an exact GP given ``N`` data points takes ``N²`` operations. For many data points,
+the sparse posterior of [Titsias2009variational]_ is a faster approximation. The sparse posterior
+replaces the data by ``r`` inducing inputs ``Z`` with the prior covariance ``k(Z, Z) = P Pᵀ``.
 ``R`` is the covariance of the outcomes ``y`` given the function values: the noise and, in a joint
 model, the covariance of functions that belong to one task only. With ``V(x) = P⁻¹ k(Z, x)``, the
 sparse posterior is
@@ -39,9 +39,10 @@ sparse posterior is
     m'(x)     = m + k(x, Z) α
     k'(x, x') = k(x, x') - k(x, Z) Fᵀ F k(Z, x')
 
-The exact posterior has the same form: ``α`` and ``F`` replace its coefficients and its inverse
-Cholesky factor. If ``R`` is block diagonal, ``B`` and ``a`` are sums over the blocks. The total
-cost is then ``N r²`` operations, and the inversion of each block.
+The exact posterior has the same form, with its coefficients in place of ``α``, and with the inverse
+Cholesky factor ``L⁻¹`` of the data's covariance in place of ``F``. If ``R`` is block diagonal,
+``B`` and ``a`` are sums over the blocks. The total cost is then ``N r²`` operations, and the
+inversion of each block.
 
 .. [Titsias2009variational]
     M. K. Titsias. Variational Learning of Inducing Variables in Sparse Gaussian Processes.
@@ -76,8 +77,8 @@ class Shared(NamedTuple):
 
     Args:
         inputs: The inputs of the prediction.
-        flat: The same inputs, reshaped to ``batch_shape x P x d``. ``batch_shape`` is the batch
-            shape of the hyperparameters.
+        flat: The inputs of the prediction, reshaped to ``batch_shape x P x d``. ``batch_shape`` is
+            the batch shape of the hyperparameters. All other batch dimensions are part of ``P``.
         results: The cached results, by the name of the method that computed them.
     """
 
@@ -183,19 +184,25 @@ class Conditioned(ABC):
         return whitened
 
     def _extra(self, x: Tensor) -> torch.Size:
-        """Returns the batch shape of inputs ``x`` without the trailing :attr:`batch_shape`."""
+        """Returns the batch dimensions of ``x`` that precede the hyperparameters' batch shape."""
         shape = torch.broadcast_shapes(x.shape[:-2], self.batch_shape)
         return shape[: len(shape) - len(self.batch_shape)]
 
     def _flat(self, x: Tensor) -> Tensor:
-        """Reshapes ``extra x batch_shape x n x d`` inputs to ``batch_shape x P x d``."""
+        """Reshapes ``extra x batch_shape x n x d`` inputs to ``batch_shape x P x d``.
+
+        ``batch_shape`` belongs to the hyperparameters. ``P`` is ``extra.numel() * n``.
+        """
         own, extra = self.batch_shape, self._extra(x)
         x = x.expand(*extra, *own, *x.shape[-2:])
         places = range(len(extra)), range(-2 - len(extra), -2)
         return x.movedim(*map(tuple, places)).reshape(*own, -1, x.shape[-1])
 
     def _unflat(self, values: Tensor, x: Tensor) -> Tensor:
-        """Reshapes ``gps x ... x P`` values to ``extra x gps x ... x n``, for inputs ``x``."""
+        """Restores the batch dimensions of ``x`` in values that were computed at the flat inputs.
+
+        Reshapes ``gps x ... x P`` values to ``extra x gps x ... x n``, see :meth:`_flat`.
+        """
         extra = self._extra(x)
         values = values.unflatten(-1, (*extra, x.shape[-2]))
         places = range(-1 - len(extra), -1), range(len(extra))
@@ -721,7 +728,7 @@ class InducingPoints:
             The inducing points, a subset of the inputs.
         """
         candidates = X[different_rows(X, MAX_CANDIDATES)]
-        # The allocator stops at the variance 1e-6: the scale changes this to `_SMALLEST_PIVOT`.
+        # The allocator stops at the variance 1e-6, which is `_SMALLEST_PIVOT` times this scale.
         scale = torch.full_like(kernel.scale, 1e-6 / _SMALLEST_PIVOT)
         unit = Stationary(kernel.name, kernel.lengthscale, scale).make_kernel()
         points = GreedyVarianceReduction().allocate_inducing_points(
@@ -771,7 +778,8 @@ class InducingPoints:
         """Computes the coefficients ``α`` and ``F`` of the sparse posterior given data.
 
         Args:
-            precision: The ``r x r`` tensor ``B = V(X) R⁻¹ V(X)ᵀ``.
+            precision: The ``r x r`` tensor ``B = V(X) R⁻¹ V(X)ᵀ``. ``V`` is :meth:`whiten`, and
+                ``R`` is the covariance of the outcomes given the function values.
             weighted: An ``r x k`` tensor: ``a = V(X) R⁻¹ (y - m)`` for each of ``k`` vectors of
                 outcomes.
 
@@ -787,8 +795,8 @@ class InducingPoints:
         """Computes the coefficients of a sparse posterior from its moments at the inducing points.
 
         Args:
-            mean: An ``r x k`` tensor of ``k`` terms: their sum is the posterior mean minus the
-                prior mean.
+            mean: An ``r x k`` tensor. The sum of its ``k`` columns is the posterior mean minus the
+                prior mean, at the inducing points.
             covariance: The ``r x r`` posterior covariance.
 
         Returns:
@@ -842,8 +850,8 @@ class ConditionedGPs(ConditionedBatch):
         mask: An ``M x N`` boolean tensor, ``True`` for points and ``False`` for padding.
         alpha: An ``M x N`` tensor: the coefficients ``α`` of the posterior mean, see
             :class:`.Conditioned`.
-        inverse_root: An ``M x N x N`` tensor: the inverse Cholesky factor of the data's covariance,
-            or the factor ``F`` for inducing points.
+        inverse_root: An ``M x N x N`` tensor: the inverse Cholesky factor of the data's covariance;
+            for inducing points, the factor ``F`` of :class:`Coefficients`.
         lengthscale: An ``M x d`` tensor.
         outputscale: An ``M`` tensor of signal variances.
         prior_mean: An ``M`` tensor of constant prior means; zero if omitted.
@@ -908,9 +916,9 @@ class ConditionedGPs(ConditionedBatch):
             prior_mean: An ``M`` tensor of constant prior means; zero if omitted.
             kernel: The stationary kernel's name.
             task_names: Names of the tasks for error messages.
-            max_inducing: The maximum number of inducing points of a task. The posteriors of tasks
-                with more data points are approximated on inducing points. If ``None``, all
-                posteriors are exact.
+            max_inducing: The maximum number of inducing points of a task. If a task has more data
+                points than this number, the task's posterior is approximated on inducing points. If
+                ``None``, all posteriors are exact.
 
         Returns:
             The conditioned GPs.

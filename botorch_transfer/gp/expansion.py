@@ -46,7 +46,7 @@ from botorch_transfer.gp.stationary import (
 if TYPE_CHECKING:
     from botorch.sampling.pathwise.paths import SamplePath
 
-#: Maximum number of tensor elements of a :class:`Part`. A prior that needs more has no expansion.
+#: Maximum number of elements of a :class:`Part`. A prior that needs more elements is not expanded.
 MAX_NUMBERS = 2**26
 
 
@@ -118,8 +118,8 @@ class Part:
         squares = weights.square() if squares is None else squares
         own, number = gps.points.expand(len(weights), *gps.points.shape[-2:]), len(T)
         root = torch.cat([gps.inverse_root, gps.alpha.unsqueeze(-2)], dim=-2)
-        # The last row of the root gives the posterior mean of the GP. If a weight is random, its
-        # variance times the squared posterior mean is added to the variance.
+        # The last row of the root gives the posterior mean of the GP. For a random weight, the
+        # weight's variance times the squared posterior mean is added to the variance of the sum.
         of_rows = squares.unsqueeze(-1).repeat(1, root.shape[-2])
         of_rows[:, -1] = weights.square() - squares
         at_fixed = root @ gps.flat_cross(T).mT
@@ -131,7 +131,10 @@ class Part:
         return cls(gps.stationary, points, root, columns, of_rows, squares)
 
     def mapped(self, matrix: Tensor) -> Part:
-        """Returns new terms for the row vector (mean, variance, covariances) times a matrix."""
+        """Returns new terms, which evaluate to the values of these terms times ``matrix``.
+
+        The values are the row vector (mean, variance, covariances).
+        """
         square = matrix[1, 1]
         squares, factor = square * self.squares, square * self.factor
         return replace(self, columns=self.columns @ matrix, squares=squares, factor=factor)
@@ -239,7 +242,10 @@ class Expansion:
     constants: Tensor
 
     def mapped(self, matrix: Tensor) -> Expansion:
-        """Returns the expansion of the row vector (mean, variance, covariances) times a matrix."""
+        """Returns a new expansion, which evaluates to this expansion's values times ``matrix``.
+
+        The values are the row vector (mean, variance, covariances).
+        """
         return Expansion([part.mapped(matrix) for part in self.parts], self.constants @ matrix)
 
 
@@ -279,8 +285,8 @@ class PriorKernel(Kernel, ABC):
             T: The fixed inputs, a ``T x d`` tensor.
 
         Returns:
-            The expansion of the whole prior. ``None`` if the prior is not supported, which is the
-            default.
+            The expansion of the whole prior; ``None`` if the prior is not supported. This base
+            class always returns ``None``.
         """
         return None
 

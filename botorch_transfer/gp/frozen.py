@@ -1,8 +1,8 @@
 """The posterior of an exact GP with fixed data and hyperparameters, in closed form.
 
 While an acquisition function is optimized, only the candidates change. All terms that do not depend
-on a candidate are computed once. :class:`FrozenPosterior` starts from the :class:`.Expansion` of
-the prior and conditions it on the data. The posterior then has an expansion of the same form. An
+on a candidate are computed once. :class:`FrozenPosterior` takes the :class:`.Expansion` of the
+prior, and conditions the prior on the data. The posterior has an expansion of the same form. An
 evaluation takes one distance matrix and two matrix products for each kernel. A gradient takes two
 more products.
 """
@@ -21,7 +21,7 @@ from torch import Tensor
 from botorch_transfer.gp.conditioned import in_parts
 from botorch_transfer.gp.expansion import MAX_NUMBERS, Expansion
 
-#: On a CPU, the factor by which blocks of candidates are smaller, to fit the CPU cache.
+#: Factor by which blocks of candidates are smaller on a CPU, so that they fit the CPU's cache.
 SMALL_CHUNKS = 8
 
 
@@ -57,8 +57,8 @@ class FrozenPosterior:
         whitening = torch.linalg.solve_triangular(root, eye, upper=False).mT
         alpha = whitening @ (whitening.mT @ (Y - values[:n, 0]))
         # The columns are mean, variance, covariances with the data, and covariances with the other
-        # fixed inputs. This matrix maps the prior's columns to the posterior's columns. It whitens
-        # the covariances with the data. Later, their squares are subtracted from the variance.
+        # fixed inputs. This matrix maps the prior's columns to the posterior's columns, and whitens
+        # the covariances with the data. `_value` subtracts their squares from the variance.
         to_posterior = torch.eye(2 + len(T)).to(K)
         to_posterior[2 : 2 + n, 0] = alpha
         to_posterior[2 : 2 + n, 2 : 2 + n] = whitening
@@ -194,7 +194,7 @@ class _Value(torch.autograd.Function):
 def _value(
     x: Tensor, posterior: Expansion, n: int, differentiable: bool
 ) -> tuple[Tensor, list[Tensor]]:
-    """Evaluates a posterior at inputs, and the tensors that its closed-form gradient needs."""
+    """Returns a posterior's values at inputs, and the tensors that the values' gradient needs."""
     found = [part.value(x, differentiable) for part in posterior.parts]
     values = sum((value for value, _ in found), start=posterior.constants)
     whitened = values[:, 2 : 2 + n]
@@ -220,7 +220,7 @@ class JointInputs:
 
     @cached_property
     def _flat(self) -> tuple[Tensor, list[Tensor]]:
-        """Values of :attr:`columns` and :attr:`whitened` without separate batch dimensions."""
+        """The tensors of :attr:`columns` and :attr:`whitened`, with a single batch dimension."""
         flat, whitened = self.x.reshape(-1, self.x.shape[-1]), []
         total: Any = self.posterior.constants
         for part in self.posterior.parts:

@@ -57,7 +57,7 @@ def make_prior(family: str, parameters: Tensor) -> Prior:
         tensor(0.5000)
     """
     first, second = parameters.detach().clone().unbind()
-    # Validation would raise an error for a value outside the bounds. Its density is zero.
+    # Validation would raise an error for a value outside the bounds. The density there is zero.
     return _FAMILIES[family][0](first, second, validate_args=False)
 
 
@@ -276,7 +276,7 @@ class Hyperparameter:
         return (state, self.start, self.lower, self.upper)
 
     def constraint(self) -> LogTransformedInterval:
-        """Builds a GPyTorch constraint with these bounds; the raw parameter is the value's log."""
+        """Builds a GPyTorch constraint with these bounds, for a raw parameter ``log(value)``."""
         return LogTransformedInterval(self.lower, self.upper, initial_value=self.start)
 
     def sample(self, shape: torch.Size, generator: torch.Generator) -> Tensor:
@@ -366,10 +366,10 @@ RESIDUAL_HYPERPARAMETERS = GPHyperparameters(
     noise=replace(_NOISE, upper=1e-2),
 )
 
-#: Default variance of the residual, as a share of the sources' variance.
+#: Default ratio of the residual's variance to the variance of the source outcomes.
 TYPICAL_RESIDUAL = 0.15
 
-#: Default noise variance, as a share of the sources' variance.
+#: Default ratio of the noise variance to the variance of the source outcomes.
 TYPICAL_NOISE = math.exp(-5.0)
 
 
@@ -476,10 +476,10 @@ _CORNER = 0.01
 def start_and_bounds(prior: Prior) -> tuple[Tensor, Tensor, Tensor]:
     """Computes the starting value and bounds of a hyperparameter from its hyperprior.
 
-    The starting value is the hyperprior's mean. A Gamma density with a shape of at most one has its
-    mode at zero, and a fit to few points would end at zero. For such a density, the lower bound is
-    therefore the first percentile. For a uniform hyperprior, the bounds are the ends of the
-    hyperprior's interval.
+    The starting value is the hyperprior's mean. The bounds of a Gamma hyperprior are multiples of
+    the mean. However, a Gamma density with a shape of at most one has its mode at zero, and a fit
+    to few points would end at zero. The lower bound is then at least the first percentile. For a
+    uniform hyperprior, the bounds are the ends of the hyperprior's interval.
 
     Args:
         prior: A Gamma or uniform prior, univariate or of ``d`` independent hyperparameters.

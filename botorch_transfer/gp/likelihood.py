@@ -55,7 +55,7 @@ from botorch_transfer.gp.stationary import (
 #: Smaller blocks have more overhead. Larger blocks take longer per element.
 BLOCK_ELEMENTS = 2**17
 
-#: Maximum number of covariance elements to evaluate at once. A single task may have more elements.
+#: Maximum number of covariance elements to evaluate at once. A larger task is evaluated alone.
 CHUNK_ELEMENTS = 2**21
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
@@ -433,12 +433,11 @@ class AddedNoiseLikelihood(GaussianLikelihood):
     """Gaussian likelihood with a learned noise variance plus a known variance for each point.
 
     Pass this likelihood as ``likelihood=`` to a transfer model. The model fits the learned noise
-    variance in the same way as without added variances. The model transforms the added variances to
-    its own units. In an average of models, each model transforms the added variances to its own
-    units. Observations at new points have only the learned noise.
+    variance in the same way as without added variances, and transforms the added variances with the
+    model's outcome transform. Observations at new points have only the learned noise.
 
-    GPyTorch's ``FixedNoiseGaussianLikelihood`` with ``learn_additional_noise`` is similar. Here,
-    however, ``noise`` is only the learned noise variance, and added variances may be zero.
+    GPyTorch's ``FixedNoiseGaussianLikelihood`` with ``learn_additional_noise`` is similar. In this
+    class, however, ``noise`` excludes the added variances, and added variances may be zero.
 
     Args:
         added: A ``batch_shape x n`` tensor of the known variances in the units of the outcomes;

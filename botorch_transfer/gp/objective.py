@@ -2,8 +2,8 @@ r"""Objective functions of hyperparameter fits, and an optimizer that runs many 
 
 A *start* of a fit is an initial value of all parameters. A *parameter* is a hyperparameter, or the
 logarithm of a positive hyperparameter. A tensor of parameters has one row for each start of each
-fit. An objective reads the initial parameters from the modules of a model. After the fit, it writes
-the best parameters back through the setters of the modules.
+fit. An objective reads the initial parameters from the modules of a model. After the fit, the
+objective writes the best parameters back through the setters of the modules.
 
 The likelihood (:mod:`~.gp.likelihood`) and the hyperpriors (:class:`~.gp.hyperpriors.LogPrior`)
 have closed-form gradients with respect to the hyperparameters. For a few points, GPyTorch's lazy
@@ -98,9 +98,9 @@ _in_force = Lock()
 def single_threaded_scipy() -> Iterator[None]:
     """Limits SciPy's BLAS to one thread in the whole process, while the context is active.
 
-    A step of L-BFGS-B works on a dozen numbers, and several threads would make it slower. If fits
-    overlap in time, only the first fit sets and resets the limit. If each fit did this, a later fit
-    could store the limit of one thread as the original limit, and reset the process to one thread.
+    A step of L-BFGS-B works on a dozen numbers, and is slower with several threads. If fits overlap
+    in time, only the first fit sets and resets the limit. Otherwise, a later fit could store the
+    limit of one thread as the original limit, and then reset the process to one thread.
     """
     if not _in_force.acquire(blocking=False):
         yield
@@ -557,7 +557,7 @@ class ClosedFormObjective(FitObjective):
         """Returns the current values of the parameters that a fit changes.
 
         Args:
-            mll: The marginal log likelihood of the model or of the copy.
+            mll: The marginal log likelihood of the objective's model, or of a copy of this model.
 
         Returns:
             A ``B x k`` tensor in double precision, one row for each model of a batch. Positive

@@ -192,7 +192,7 @@ class PriorGP:
     Args:
         model: The model.
         mean: The prior mean, a function of the model's transformed inputs.
-        kernels: The kernels whose sum is the prior covariance, functions of the same inputs.
+        kernels: Kernels of the model's transformed inputs. Their sum is the prior covariance.
     """
 
     model: Any
@@ -271,7 +271,8 @@ class SourcePath(ModelPath):
     The path evaluates ``Σ_g w_g (f_g - μ_g)``. Source function ``f_g`` has the weight ``w_g`` and
     the posterior mean ``μ_g``. For each kernel, a function ``f`` is drawn from the prior by random
     features. Matheron's rule then conditions the function on the source data:
-    ``f(x) - k(x, X) K⁻¹ (f(X) + ε)``, where ``ε`` is sampled from the noise.
+    ``f(x) - k(x, X) K⁻¹ (f(X) + ε)``, where ``K`` is the covariance matrix of the source data, and
+    ``ε`` is sampled from the noise.
 
     Args:
         gps: The source GPs.

@@ -1,6 +1,6 @@
 """State of modules that hold source data: buffers, copies, loading and caches.
 
-The functions copy PyTorch modules that share tensors, select members of a batch, and turn
+The functions copy PyTorch modules but not their tensors, select members of a batch, and turn
 parameters into buffers. :class:`NamedState` stores task names in a ``state_dict``, and checks the
 names when the ``state_dict`` is loaded. :class:`Cache` stores values that are computed from source
 data: each step of a fit and each prediction needs the same values at the model's training inputs.
@@ -46,7 +46,7 @@ def select_batch(module: M, index: Any) -> M:
     """Returns a copy of a module with selected elements of its batch dimensions.
 
     Args:
-        module: The module. Each parameter has its batch dimensions and one last dimension.
+        module: The module. All dimensions of a parameter except the last are batch dimensions.
         index: An index into the batch dimensions, as for tensors.
 
     Returns:
@@ -236,7 +236,7 @@ class Cache:
     the function is always evaluated. A deep copy of the cache keeps the values; a pickle does not.
 
     Args:
-        size: The number of inputs to cache.
+        size: The maximum number of inputs whose values are cached.
         max_elements: The maximum number of elements of a cached value.
 
     Example:

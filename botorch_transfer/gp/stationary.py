@@ -1,10 +1,10 @@
 """RBF and Matérn kernels as functions of the squared distance, with their derivatives.
 
-GPyTorch's kernels are lazy and general. For many small matrices, their overhead takes longer than
-the arithmetic. Source GPs and pre-training therefore evaluate RBF and Matérn kernels with the
-functions of this module. A kernel is ``s k(r²)``, where ``s`` is the signal variance and ``r`` is
-the distance between two inputs that are divided by the lengthscales. The formulas use an
-intermediate value ``t``:
+GPyTorch's kernels are lazy and general. For many small matrices, the overhead of these kernels
+takes longer than the arithmetic. Source GPs and pre-training therefore evaluate RBF and Matérn
+kernels with the functions of this module. A kernel is ``s k(r²)``, where ``s`` is the signal
+variance and ``r`` is the distance between two inputs that are divided by the lengthscales. The
+formulas use an intermediate value ``t``:
 
 .. code-block:: text
 

@@ -197,7 +197,7 @@ class Strategy:
     def _further(self) -> FurtherData | None:
         """Terms that condition the posterior ``given`` on the points that :meth:`with_data` added.
 
-        ``None`` if there is no such posterior.
+        ``None`` if ``given`` is ``None``.
         """
         if self.given is None:
             return None

@@ -355,7 +355,8 @@ class TaskUnits:
         outcome_scale: The scaling of the outcomes, which defines ``mean`` and ``std``.
         input_transform: The transform from the user's inputs to the prior's inputs, with fixed
             parameters.
-        outcome_steps: Element-wise transforms, applied to the outcomes before the scaling.
+        outcome_steps: Element-wise transforms, applied to the outcomes before the scaling. ``None``
+            if the transforms are unknown.
     """
 
     names: Sequence[str]

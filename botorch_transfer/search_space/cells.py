@@ -40,7 +40,8 @@ MONTH = (
 #: because spreadsheets turn a text such as ``2-5`` into a date such as ``2. Mai``.
 UNIT = rf"(?!{MONTH})(?:[^\W\d_]|[%‰°µ])[^\d\s]*(?:[-^]\d+)?"
 
-#: Patterns of cells with a date or a duration, and remarks on such cells for messages.
+#: Patterns of cells with a date or a duration. ``REMARKS`` maps patterns of unusual cells to
+#: remarks for messages about such cells.
 DATE = (
     r"\s*(?:(?:19|20)\d\d([-/])(?:0?[1-9]|1[0-2])\1[0-3]?\d|\d\d?([./])\d\d?\2(?:\d{2,4})?"
     rf"|\d\d?[\s.-]*{MONTH}[\s.-]*(?:\d{{2,4}})?|{MONTH}[\s.-]*\d{{1,4}})(?:[ T]\d\d?:\d\d\S*)?\s*"
@@ -67,9 +68,9 @@ SEPARATED = re.compile(
 #: Pattern of digits in groups of three. The separator of the groups, {0}, is a comma or a point.
 GROUPS = r"(?<![\d.,])[1-9]\d{{0,2}}(?:{0}\d{{3}})+(?![{0}\d])"
 
-#: By decimal mark, a comma or a point: the pattern of numbers that certainly have this mark. The
-#: mark is certain if there are also separators of thousands, or if it is not followed by exactly
-#: three digits.
+#: Mapping from each decimal mark, a comma or a point, to a pattern of numbers that certainly have
+#: this decimal mark. The mark is certain if the number also has separators of thousands, or if the
+#: number of digits after the mark is not three.
 SHOWS = {
     mark: r"^[^\w.,]*(?:[1-9]\d{{0,2}}{1}\d{{3}}(?:{0}\d|{1}\d{{3}}(?!\d))"
     r"|(?![1-9]\d{{0,2}}{0}\d{{3}}(?!\d))\d+{0}\d+(?![\d.,]))".format(*pair)
@@ -94,14 +95,15 @@ SCALES = {
     "°F": ("K", 5 / 9, 459.67 * 5 / 9),
 }
 
-#: Words for units of time, and the units.
+#: Mapping from words for units of time to the units.
 TIMES = {"s": "s", "sec": "s", "seconds": "s", "min": "min", "mins": "min", "minutes": "min"}
 TIMES |= {"h": "h", "hr": "h", "hrs": "h", "hour": "h", "hours": "h"}
 
 #: Words in the names of outcomes in per cent.
 PER_CENT = {"%", "percent", "pct", "yield", "conversion", "selectivity", "purity", "ee", "accuracy"}
 
-#: Words that make another quantity of an outcome, such as "yield strength" and "accuracy drop".
+#: Words in names, such as "strength" in "yield strength", of outcomes that are not in per cent,
+#: even if the name also has a word in ``PER_CENT``.
 ANOTHER = {"strength", "stress", "crop", "gain", "change", "drop", "difference", "delta", "log"}
 
 #: Numbers that often code a missing outcome, such as 999 and 1e30.
@@ -418,9 +420,9 @@ def check_same_units(
 ) -> None:
     """Raises an error if two tables have different units in the same column.
 
-    If only some tables have a unit, a warning is logged, unless the column's name contains the
-    unit. Except for kelvin, °F, times and outcomes in per cent, there is no warning if the numbers
-    of the tables are similar.
+    If only some tables have a unit, and the column's name does not contain the unit, a warning is
+    logged if the numbers with a unit differ much from the numbers without a unit. For kelvin, °F,
+    units of time and outcomes in per cent, the warning is also logged if the numbers are similar.
 
     Args:
         tables: Mapping from the names of tables, for messages, to the tables. A table may lack some
@@ -526,7 +528,7 @@ def decimal_points(
         marks = shown[name] or in_table
         if marks != {"."}:
             grouped = cells.str.contains(rf"{GROUPS}(?!,)".format(r"\."), na=False)
-            meaning = "separates thousands" if marks == {","} else "is a decimal point"
+            meaning = "separates thousands" if marks == {","} else "counts as a decimal point"
             reason = f"whose point {meaning}: write numbers without separators of thousands"
             log_cell(grouped, frame[name], reason, logging.INFO if shown[name] else logging.WARNING)
         if marks == {","} or any(map(re.compile(r"\d,\d{3}[.,]\d").search, cells.dropna())):
@@ -572,7 +574,7 @@ def with_numbers(frame: DataFrame, columns: Collection[Any], whole: bool = False
             such numbers are emptied, and the log counts these cells.
 
     Returns:
-        The table with numbers in these columns.
+        The table with numbers in the converted columns.
 
     Raises:
         InputDataError: If a column has several units that cannot be converted.
@@ -729,7 +731,7 @@ def parameter_codes(values: Array, others: Array) -> list[float]:
         [9999.0]
     """
     found = [float(v) for v in np.unique(values) if PARAMETER_CODE.fullmatch(f"{v:.15g}")]
-    is_design = len(np.unique(others)) < 3 or others.min() <= 0  # such as the levels -1 and 1
+    is_design = len(np.unique(others)) < 3 or others.min() <= 0  # such as the values -1 and 1
     return [v for v in found if _is_code(v, 2, True, others) and not (v == -1 and is_design)]
 
 

@@ -50,17 +50,19 @@ logger = logging.getLogger(__name__)
 #: Minimum ratio of the largest to the smallest number of a column that gets a logarithmic scale.
 LOG_RATIO = 10
 
-#: Least width, in decades, of positive numbers for a warning that 0 prevents a logarithmic scale.
+#: If a column has a 0, and its positive numbers span at least this number of decades, a warning is
+#: logged that the 0 prevents a logarithmic scale.
 MANY_DECADES = 3
 
-#: Maximum number of levels of an ordinal parameter, and least mean number of runs per level.
+#: A column of numbers becomes an ordinal parameter only if it has at most ``MAX_LEVELS``
+#: distinct numbers, and on average at least ``RUNS_A_LEVEL`` runs with each of these numbers.
 MAX_LEVELS, RUNS_A_LEVEL = 10, 5
 
 #: Maximum number of distinct values in a column of text that becomes a categorical parameter.
 MAX_CHOICES = 100
 
 #: Empty cells of a column of choices count as the choice "none" if their share of all cells is at
-#: least this value. With many choices, half of the average share of a choice is enough.
+#: least this value. With more than ten choices, half of the average share of a choice is enough.
 MANY_EMPTY = 0.05
 
 #: Pattern of names of columns that hold the place, time, number or seed of a run.
@@ -92,7 +94,7 @@ HOLD_NO_NUMBERS = {
     DURATION: "holds durations: convert the durations to numbers, such as minutes",
     r"\{[^{}]*:[\s\S]*\}": "holds dictionaries: expand them into columns by pandas.json_normalize",
     r"1\d{9}(?:\d{3})?|(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:[0-2]\d|3[01])": (
-        "holds dates as numbers: divide the numbers if the column is a parameter"
+        "holds dates as numbers: if the column is a parameter, divide its numbers by 1e6"
     ),
 }
 
@@ -186,7 +188,7 @@ def guess_space(
             logger.warning(message, name)
         for other in outcomes:
             if _is_almost(frame[name], frame[other], tasks):
-                message = "%r is ordered almost like %r: leave the column out if it is an outcome"
+                message = "%r may be an outcome (it is ordered almost like %r): if so, leave it out"
                 logger.warning(message, name, other)
         if is_numeric_dtype(frame[name]) and not is_bool_dtype(frame[name]):
             frame[name] = without_codes(frame[name])
@@ -255,7 +257,7 @@ def _describes_runs(column: Series, tasks: Series | None) -> str | None:
     for pattern, reason in HOLD_NO_NUMBERS.items():
         if len(texts) and texts.str.fullmatch(pattern).all():
             is_choice = pattern == DATE and RUNS_A_LEVEL * texts.nunique() <= len(texts)
-            return reason + ": write other values if they are choices" * is_choice
+            return reason + ": write other text if they are choices" * is_choice
     if is_measure(str(column.name)):
         return "has the name of a measured result"
     return None
@@ -337,7 +339,7 @@ def _guess(column: Series, num_rows: int, active_if: ActiveIf | None = None) -> 
         logger.warning(f"{message}number in place of 0 for a logarithmic scale", name, decades)
     whole = bool((numbers == np.rint(numbers)).all())
     if np.abs(numbers).max() > MAX_NUMBER:
-        return "has numbers above 2**53: divide the numbers"
+        return "has numbers above 2**53: use a larger unit"
     is_run = whole and bool((np.diff(numbers) == 1).all())
     if len(numbers) <= min(MAX_LEVELS, len(column) / RUNS_A_LEVEL) and not is_run:
         levels = [int(number) if whole else float(number) for number in numbers]

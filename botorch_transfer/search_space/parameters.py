@@ -78,7 +78,7 @@ class Parameter(ABC):
 
     @property
     def neutral(self) -> Array:
-        """Encoding that replaces the value of an inactive parameter; shape ``w``."""
+        """Encoding of an inactive parameter: an array with one number for each feature name."""
         return np.array([0.5])
 
     @property
@@ -170,7 +170,7 @@ def read_values(column: Series) -> Series:
 
 
 def read_numbers(column: Series) -> Array:
-    """Converts a parameter's column to float64; raises an error for empty cells and text."""
+    """Converts a parameter's column to float64; raises an error if a cell is not a number."""
     column = read_values(column)
     numbers = to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
     bad, problem = column.dtype.kind in "cMm", "not a number: correct the cell, or empty it"
@@ -230,7 +230,7 @@ class _RangeParameter(Parameter):
         return unit
 
     def place(self, frame: DataFrame) -> Array:
-        """Scales numbers inside and outside of the range; see ``Parameter.place``.
+        """Scales numbers so that the range becomes the unit interval; see ``Parameter.place``.
 
         Numbers within a rounding error of a bound are clipped. The rounding error is relative to
         the bound with the larger absolute value, because -1e-17 may be a rounded 0. On a
@@ -353,7 +353,7 @@ class FloatParameter(_RangeParameter):
 
     @property
     def size(self) -> int | None:
-        """Number of multiples of the step; 1 for a constant; ``None`` for any other parameter."""
+        """Number of multiples of the step. Without a step: 1 if the bounds agree, else ``None``."""
         if self.step is not None:
             return round((self.upper - self.lower) / self.step) + 1
         return 1 if self.lower == self.upper else None
@@ -480,7 +480,7 @@ class _ListedParameter(Parameter):
             yield "has no values: give at least one value"
         for value in values:
             if not isinstance(value, Hashable) or value is None or value is NA or value != value:
-                yield f"has the value {value!r}: give text or numbers, 'none' for an empty cell"
+                yield f"has the value {value!r}: give text or numbers, and 'none' for an empty cell"
         if twice := [value for value in values if values.count(value) > 1]:
             yield f"repeats the value {twice[0]!r}: list each value once"
 
@@ -707,7 +707,7 @@ class CategoricalParameter(_ListedParameter):
 
     @property
     def neutral(self) -> Array:
-        """Mean of the encodings of all values."""
+        """Encoding of an inactive parameter: the mean of the encodings of all values."""
         return np.asarray(self.unit_grid().mean(axis=0))
 
     @property

@@ -53,7 +53,7 @@ ARGUMENTS: tuple[tuple[str, Any, str], ...] = (
     ("noise", str | Mapping | None, "name the column of standard errors"),
     ("log", bool | np.bool_ | Iterable, "use True or False, or name outcomes"),
     ("seed", Integral, "give a whole number of at least 0"),
-    ("encode", Callable | None, "give a function of a table"),
+    ("encode", Callable | None, "give a function that takes a table"),
 )
 
 #: Types that an argument must not have, because their items have no order or their values would be
@@ -87,7 +87,7 @@ def check_arguments(
 
 
 def check_table(frame: DataFrame, columns: Collection[Any]) -> DataFrame:
-    """Converts column names to text; raises an error if a column occurs twice.
+    """Converts column names to text; raises an error if one of ``columns`` occurs twice.
 
     Args:
         frame: The table.
@@ -227,7 +227,7 @@ class SearchSpace:
         for name, entries in specs.items():
             parameters[name] = _read_parameter(name, entries, parameters)
         if fractions := [name for name in specs if specs[name]["type"] == FRACTION]:
-            text = "Give the sum of the fractions %s as a constraint: '%s == 1'"
+            text = "The fractions %s must sum to 1: give the constraint '%s == 1'"
             logger.warning(text, ", ".join(fractions), " + ".join(fractions))
         return cls(list(parameters.values()))
 
@@ -383,8 +383,9 @@ class SearchSpace:
             frame: As in ``encode``.
 
         Returns:
-            For each row, the column of the first value that cannot be encoded, this value, and a
-            remark for messages. The remark names a similar value of the parameter.
+            A tuple for each row that has such a value: the column of the row's first such value,
+            this value, and a remark for messages. The remark names a similar value of the
+            parameter; the remark is empty if there is no similar value.
 
         Example:
             >>> from pandas import DataFrame
@@ -640,7 +641,7 @@ def _check_condition(parameter: Parameter, earlier: Sequence[Parameter]) -> None
             )
 
 
-#: Entry ``"type"`` of a parameter that is a fraction of a mixture: a number from 0 to 1.
+#: Value of the entry ``"type"`` for a parameter that is a fraction of a mixture, from 0 to 1.
 FRACTION = "simplex"
 
 #: Formats of the dictionaries that describe parameters, by ``"type"``: the class of the parameter,

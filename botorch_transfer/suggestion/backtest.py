@@ -1,4 +1,4 @@
-"""``backtest``: replays old tasks to measure whether old runs help.
+"""``backtest``: replays old tasks to measure whether runs of other tasks help to find good rows.
 
 Each old task is replayed as if it were new, with the other tasks as its history. The model chooses
 among the task's own rows, so that every outcome is known. The hyperparameters of a pre-trained
@@ -40,8 +40,8 @@ from botorch_transfer.suggestion.region import Region
 
 Array = NDArray[np.float64]
 
-#: Numbers of evaluations after which the table lists the best outcome. The last number is also the
-#: maximum number of evaluations of a replay.
+#: Numbers of evaluations after which the table of :class:`Backtest` lists the best outcome. The
+#: last number is also the maximum number of evaluations of a replay.
 CHECKPOINTS = (1, 3, 5, 10)
 
 #: Maximum number of replayed tasks, maximum number of rows of each task, and maximum number of
@@ -72,19 +72,19 @@ class Backtest:
             - ``task``, ``model``: the names of the task and of the model.
             - ``best_1``, ``best_3``, ``best_5``, ``best_10``: the best outcome after 1, 3, 5 and
               10 evaluations.
-            - ``distance``: the gap between the best outcome so far and the task's best outcome. The
-              gap is divided by the gap between the task's median and best outcome, clipped to 1,
-              and averaged over evaluations.
+            - ``distance``: the distance of the best outcome so far from the best outcome of all
+              rows of the task, averaged over evaluations. The unit is the distance between the
+              task's median and best outcome. Distances above 1 count as 1.
             - ``saved``: the number of evaluations that the plain GP (``SingleTaskGP``) needs to
-              reach its final best outcome, minus the number that the model needs to reach the same
-              outcome. If the model never reaches this outcome, its number is the length of the
-              replay plus one.
+              reach the best outcome of its replay, minus the number that the model needs to reach
+              this outcome. If the model never reaches this outcome, the model's number is the
+              length of the replay plus one.
         recommended: Name of the model to give to ``suggest(..., model=)``. This is the first of the
-            compared models, unless the mean distance of another model is smaller by more than one
-            standard error over tasks.
+            compared models, unless the mean ``distance`` of another model is smaller by more than
+            one standard error of the difference.
         model: Name of the model that ``print`` compares with the plain GP.
-        needed: Number of evaluations that the plain GP needs to reach its final best outcome,
-            averaged over tasks.
+        needed: Number of evaluations that the plain GP needs to reach the best outcome of its
+            replay, averaged over tasks.
         sample: A sentence that states which tasks were replayed.
 
     Example:
@@ -124,7 +124,7 @@ class Backtest:
         saved, (low, high) = self.saved, self.interval()
         mean, num = float(saved.mean()), len(saved)
         if self.model == PLAIN:
-            return f"No compared model learns from old runs: name another model. {self.sample}"
+            return f"The first model is the plain GP: name another model first. {self.sample}"
         verb = "saved" if mean >= 0 else "cost"
         ends = sorted([low, high] if mean >= 0 else [-low, -high])
         text = (
@@ -136,7 +136,7 @@ class Backtest:
             text += "; this difference may be chance"
         worst = saved[saved < 0].sort_values()
         if 0 < len(worst) < num:
-            text += f"; on `{worst.index[0]}` they would have cost {-worst.iloc[0]:.0f} or more"
+            text += f"; on `{worst.index[0]}` they cost {-worst.iloc[0]:.0f} or more evaluations"
         text += f". A single new task may differ. Use model={self.recommended!r}"
         return f"{text}. {self.sample}"
 
@@ -221,7 +221,7 @@ def backtest(
     made = {name: named_model(name) for name in names}
     tables = read_study(**{n: given[n] for n in signature(read_study).parameters if n in given})
     if len(tables.outcomes) > 1:
-        raise ValueError("A backtest takes one outcome: omit the other outcomes and their limits.")
+        raise ValueError("A backtest takes one outcome: omit further outcomes and all limits.")
     (target,), rng = tables.outcomes, np.random.default_rng(seed)
     sources = tables.sources[target.name]
     if len(sources or ()) < 2:
@@ -233,7 +233,7 @@ def backtest(
     enough = [n for n, (_, Y) in pools.items() if len(Y) >= FEWEST_ROWS and np.ptp(Y) > 0]
     if not enough:
         raise InputDataError(
-            f"No task has {FEWEST_ROWS} different rows inside the space and different outcomes: "
+            f"No task has {FEWEST_ROWS} different rows in the space and two different outcomes: "
             "give more rows, widen the space, or name another outcome."
         )
     replayed = _some(enough, MAX_REPLAYED, rng)
@@ -371,8 +371,8 @@ def _finished(path: Path | None, key: str) -> dict[tuple[str, str], Array]:
         key: A hash of the data and the settings. Replays with another key are ignored.
 
     Returns:
-        A dictionary from pairs of task and model to the outcomes in the order of the replay. It is
-        empty if there is no file.
+        A dictionary from pairs of task and model to the outcomes in the order of the replay. The
+        dictionary is empty if there is no file.
     """
     is_new = path is None or (path.parent.is_dir() and not path.exists())
     if path is None or is_new or (path.is_file() and not path.stat().st_size):
@@ -381,7 +381,7 @@ def _finished(path: Path | None, key: str) -> dict[tuple[str, str], Array]:
     try:
         runs = pd.read_csv(path, dtype=types, keep_default_na=False)[COLUMNS]
     except (OSError, ValueError, KeyError) as error:
-        problem = "is not a file of finished replays, and cannot become a new file"
+        problem = "is neither a file of finished replays nor the path of a new file"
         raise InputDataError(f"{path} {problem}: name another file.") from error
     runs = runs[runs["key"] == key].drop_duplicates(COLUMNS[:-1], keep="last")
     outcomes: Any = runs.groupby(["task", "model"])["outcome"]
@@ -405,7 +405,7 @@ def _tabulate(
         outcome: The outcome.
         curves: A dictionary from pairs of task and model to an array of the best outcome after each
             evaluation.
-        spreads: A dictionary from tasks to an array of the outcomes of all rows of the replay.
+        spreads: A dictionary from tasks to an array of the outcomes of all rows of the task.
     """
     rows, needed = [], dict[str, int]()
     for (task, model), best in curves.items():
@@ -443,8 +443,8 @@ def _recommended(table: DataFrame, names: Sequence[str]) -> str:
 
     Returns:
         The first name, unless the mean distance of another model is smaller by more than one
-        standard error over tasks. If there are several such models, the name of the model with the
-        smallest mean distance.
+        standard error of the difference. If there are several such models, the name of the model
+        with the smallest mean distance.
     """
     distances = table.pivot(index="task", columns="model", values="distance")[list(names)]
     gains = distances.rsub(distances[names[0]], axis=0)

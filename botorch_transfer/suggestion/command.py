@@ -66,7 +66,7 @@ def run_command(options: argparse.Namespace) -> int:
     except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
         sys.stdout = io.StringIO()  # takes the output that is flushed at exit
     except KeyboardInterrupt:
-        print(f"{program}: Interrupted. Finished old tasks are kept.", file=sys.stderr)
+        print(f"{program}: Interrupted. The cache keeps finished tasks.", file=sys.stderr)
         return 130
     except (BotorchError, OSError, ValueError, TypeError, ImportError) as error:
         print(f"{program}: {_sentence(error)}", file=sys.stderr)
@@ -87,7 +87,7 @@ def _sentence(error: Exception) -> str:
 
 
 def _in_options(text: str) -> str:
-    """Replaces Python arguments in a message by command-line options, ``task=`` by ``--task``."""
+    """Replaces Python arguments in a message by options, such as ``task=`` by ``--task``."""
     text = re.sub(r"\brename=\{'([^']+)': '([^']+)'\}", r"--rename \1=\2", text)
     text = re.sub(r"\bmissing=\{'([^']+)': \.\.\.\}", r"--missing \1=...", text)
     names = "outcome_range|outcome|task|goal|noise|missing|rename|candidates|step|run|cost|repeats"
@@ -109,7 +109,7 @@ def _suggest(options: argparse.Namespace) -> None:
         raise ValueError("--append adds rows to the file of this study's runs: give this file.")
     if options.runs is not None and options.runs in (options.history or []):
         raise ValueError(
-            f"{options.runs} has both the old runs and this study's runs: name two files."
+            f"{options.runs} is named as old runs and as this study's runs: name two files."
         )
     may_start = options.append and options.runs.parent.is_dir()
     if options.runs is not None and not (may_start or options.runs.exists()):
@@ -135,7 +135,7 @@ def _suggest(options: argparse.Namespace) -> None:
     if options.append:  # last, so that the command can be repeated after an error
         like = options.history[0] if options.history else options.candidates
         _append(options.runs, like, suggestion, options.task)
-        print(f"Added to {options.runs}.")
+        print(f"The rows are added to {options.runs}.")
 
 
 def _named(options: argparse.Namespace, names: str) -> dict[str, Any]:
@@ -146,8 +146,8 @@ def _named(options: argparse.Namespace, names: str) -> dict[str, Any]:
 def _check_output(options: Any, path: Path | None, ending: str, *others: Path | None) -> None:
     """Raises an error if an output file should not be written.
 
-    The reasons are: the folder is missing, the file is also an input file, or its ending is the
-    ending of another format. The right ending is ``ending``.
+    The reasons are: the folder is missing, the file is also an input file, or the file's name has
+    the ending of another format. The right ending is ``ending``.
     """
     if path is None:
         return
@@ -158,7 +158,7 @@ def _check_output(options: Any, path: Path | None, ending: str, *others: Path | 
         raise ValueError(f"The output file {path} is also an input file: name another file.")
     suffix, formats = path.suffix.lower(), {".csv", ".html", ".json", ".xlsx"} - {ending}
     if suffix in formats or (ending == ".html" and suffix not in ("", ".htm", ending)):
-        raise ValueError(f"{path} must end in {ending}: write {path.with_suffix(ending)}.")
+        raise ValueError(f"{path} must end in {ending}: name it {path.with_suffix(ending)}.")
 
 
 def _predict(options: argparse.Namespace) -> None:
@@ -179,7 +179,7 @@ def _backtest(options: argparse.Namespace) -> None:
     given = _named(options, "outcome models seed resume progress")
     found = backtest(space, history, **given, **_meaning(options, space))
     print(found.table.to_string(index=False))
-    print("distance: 0 at the best row, 1 at the median row; saved: fewer runs than a plain GP")
+    print("distance: best row 0, median row 1; saved: runs of a plain GP minus runs of the model")
     print(_in_options(str(found)))
 
 
@@ -251,8 +251,8 @@ def _append(path: Path, like: Path | None, suggestion: Suggestion, task: str) ->
     Real-valued parameters are written with six digits, or with twelve digits if there are
     constraints. A number gets the unit of the other cells in its column. If all runs belong to one
     task, the rows get the name of this task. The existing lines do not change, unless a column is
-    added. A new file is written like the file ``like``. The old file is replaced only after the new
-    file is complete.
+    added. If there is no file yet, the new file gets the encoding, separator and decimal mark of
+    the file ``like``. An error while writing leaves the existing file unchanged.
     """
     if path.suffix.lower().startswith(".xls"):
         raise ValueError(f"Rows cannot be added to the Excel file {path}: save the runs as CSV.")
@@ -302,8 +302,8 @@ def _append(path: Path, like: Path | None, suggestion: Suggestion, task: str) ->
 def _pairs(texts: Sequence[str], option: str, first: str | None = None) -> dict[str, Any]:
     """Converts texts such as ``name=value`` to a dictionary from names to values.
 
-    A text without ``=`` is the value of the name ``first``. If ``first`` is ``None``, a text
-    without ``=`` is a name, and the value is ``None``.
+    A text without ``=`` is a value, and ``first`` is its name. If ``first`` is ``None``, a text
+    without ``=`` is a name, and its value is ``None``.
     """
     pairs: dict[str, Any] = {}
     for text in texts:
@@ -322,8 +322,8 @@ def _pairs(texts: Sequence[str], option: str, first: str | None = None) -> dict[
 def _values(texts: Sequence[str], option: str, space: SearchSpace | None) -> dict[str, Any]:
     """Converts texts such as ``x=0.5`` to a dictionary from parameters to values.
 
-    If a parameter lists a value with the same text, this value is used. Any other text becomes a
-    number if possible.
+    If the text is one of the listed values of a parameter, the result has this value. Any other
+    text becomes a number if possible.
     """
     parameters = () if space is None else space.parameters
     listed = {(p.name, str(value)): value for p in parameters for value in getattr(p, "values", ())}

@@ -254,7 +254,7 @@ class _Reader:
                 raise SyntaxError
 
     def count(self, name: str, times: int) -> None:
-        """Raises an error if ``at_most`` lists a parameter twice, or one that is never zero."""
+        """Raises an error if ``at_most`` names a parameter twice, or one that cannot be zero."""
         parameter = self.parameter(name)
         unit = np.nan_to_num(parameter.place(DataFrame({name: [0.0]}))).clip(0.0, 1.0)
         if times > 1 or abs(parameter.decode(unit)[name].item()) > TOLERANCE:

@@ -108,7 +108,7 @@ class Suggestion(NamedTuple):
 
         Args:
             X: An ``n x d`` tensor of encoded rows.
-            best: The outcome to improve on, to be maximized.
+            best: The encoded outcome to improve on. Large encoded outcomes are good.
 
         Returns:
             Two arrays with ``n`` entries: expected improvements and probabilities of improvement.
@@ -143,7 +143,7 @@ class Suggestion(NamedTuple):
         region, runs, outcome = self.tables.region, self.tables.runs, self.tables.outcomes[0]
         grid, best = None if region.repeats else region.grid(), self.tables.best_run()
         if grid is not None and bool(is_among(grid, torch.cat([runs.tried, self.X])).all()):
-            return "There is nothing else to try: all other rows have been tried."
+            return "These are the last rows: all other rows have been tried."
         if best is None or not self.prospects:
             return ""
         model, x, y = self.models[outcome.name], runs.X[[best]], runs.Y[[best], 0]
@@ -283,8 +283,8 @@ def suggest(
 
         - The parameters, in the space's order and in your units. An inactive parameter is empty.
         - ``predicted_mean`` and ``predicted_std`` of each outcome in the outcome's unit. With
-          several outcomes, ``_`` and the outcome's name follow. If the logarithm is modelled, they
-          are the moments of a log-normal distribution.
+          several outcomes, each column name ends in ``_`` and the outcome's name. If the logarithm
+          is modelled, both columns are moments of a log-normal distribution.
         - With one objective, ``expected_improvement``: the expected gain over the best run so far,
           in the outcome's unit. A worse row, a failure and a violated limit count as zero gain.
         - With one objective, ``probability_of_improvement``: the probability of a gain. Both
@@ -350,7 +350,7 @@ def predict(
         The rows with further columns, in the outcome's unit: ``predicted_mean``,
         ``predicted_std``, and the 5, 50 and 95 % quantiles ``predicted_5``, ``predicted_50`` and
         ``predicted_95``. The predictions do not include measurement noise. With several outcomes,
-        ``_`` and the outcome's name follow.
+        each column name ends in ``_`` and the outcome's name.
 
     Raises:
         InputDataError: If a column is missing, or a value is outside of the space.
@@ -386,7 +386,7 @@ def predict_rows(
     Args:
         tables: The encoded tables of the study.
         rows: The rows to predict.
-        model: The model of outcomes that have old runs or a prior.
+        model: The model of outcomes, as in :func:`suggest`.
         seed: The seed of all random numbers.
 
     Returns:
@@ -415,7 +415,7 @@ def predict_rows(
         X = tables.space.encode(with_numbers(rows, names))
     with _fitted(tables, model, seed) as (_, tables, models):
         if not models:
-            raise ValueError("No model is fitted: give a history or runs, and another model=.")
+            raise ValueError("No model is fitted: give a history or runs, and omit model='sorted'.")
         return rows.assign(**_predictions(tables.outcomes, models, X, QUANTILES))
 
 
@@ -431,7 +431,7 @@ def suggest_rows(
     Args:
         tables: The encoded tables of the study.
         n: Number of rows to suggest.
-        model: The model of outcomes that have old runs or a prior.
+        model: The model of outcomes, as in :func:`suggest`.
         seed: The seed of all random numbers.
         same_in_batch: Parameters with one common value in all rows.
 
@@ -489,7 +489,7 @@ def _fitted(
         tables = tables._replace(sources=dict.fromkeys(tables.sources))
     elif model is not None and not tables.has_sources:
         name = getattr(model, "__name__", model)
-        raise ValueError(f"{name} learns from old runs, but has none: give some, or omit model=.")
+        raise ValueError(f"{name} learns from old runs: give old runs, or give another model=.")
     with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
         for kind in (BotorchWarning, NumericalWarning):
             warnings.simplefilter("ignore", kind)
@@ -530,7 +530,7 @@ def _predictions(
 
 
 def short(value: Any) -> str:
-    """Formats a number with three significant digits; from 100 to 1e6, without decimals."""
+    """Formats a number with three significant digits; a number from 100 to 1e6 without decimals."""
     value = float(value)
     return f"{value:.0f}" if 100 <= abs(value) < 1e6 else f"{value:.3g}"
 
@@ -594,7 +594,7 @@ def _sorted_rows(
 ) -> Tensor:
     """Returns the ``n`` rows with the best :func:`mean_rank`, for ``model="sorted"``.
 
-    If the region cannot be listed, only random rows and the rows nearest to old runs are ranked.
+    If the region is too large to list, only random rows and rows nearest to old runs are ranked.
     """
     if not tasks:
         raise ValueError("model='sorted' needs old runs: give a history, or another model=.")
@@ -643,7 +643,10 @@ def source_z_scores(model: Any, X: Tensor) -> tuple[Sequence[str], Tensor]:
 
 
 def _supporting_tasks(model: Any, X: Tensor) -> list[str]:
-    """Returns a text for each row: the source tasks with z-scores above 1, the largest first."""
+    """Returns a text for each row: at most :data:`MAX_NAMED` names of source tasks.
+
+    These are the tasks in which the row's z-score is above 1, the largest z-score first.
+    """
     names, found = source_z_scores(model, X)
     first = found.argsort(dim=0, descending=True, stable=True)[:MAX_NAMED]
     return [

@@ -168,10 +168,10 @@ def make_acquisition(
             value is an average over their posterior.
         reference: An ``r x d`` tensor of inputs that cover the space. Predictions at these inputs
             determine the scales of outcomes.
-        seed: The seed of samples.
-        has_outcomes: Whether any run has an outcome. If no run has an outcome, the expected
-            improvement is not used. The expected improvement might be largest where source tasks
-            have bad outcomes, because good settings of the source tasks may be bad in the study.
+        seed: The seed of posterior samples.
+        has_outcomes: Whether any run has an outcome. If no run has an outcome, an upper confidence
+            bound replaces the expected improvement. The expected improvement might then be largest
+            where source tasks have bad outcomes, because the study may be opposite to them.
 
     Returns:
         The acquisition function of one input at a time (``q = 1``).

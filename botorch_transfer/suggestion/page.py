@@ -6,8 +6,9 @@ security policy blocks all requests. Names and cells are embedded as JSON and sh
 extra ``plot`` of this package installs Plotly.
 
 :func:`parameter_importance` computes total Sobol indices of predicted means. A parameter's index is
-the share of the variance over the space that remains when all other parameters are known. A joint
-effect counts for each of its parameters, so that the indices may add up to more than one.
+the share of a predicted mean's variance over the space that remains when all other parameters are
+known. A joint effect of several parameters counts for each of them, so that the indices may add up
+to more than one.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ ENOUGH_RUNS = 3
 WORDS = {
     "helpful": "yes",
     "hardly used": "yes, but the model hardly uses it",
-    "inverted": "no: settings that are good there are bad here",
+    "inverted": "no: its good settings are bad in this study",
     "irrelevant": "no",
     "unclear": "not clear yet",
     "used, not yet tested": "not clear yet",
@@ -71,7 +72,7 @@ WORDS = {
 WHOLE = {
     "helpful": "Old runs help: they predict this study's outcomes.",
     "partly helpful": "Some old tasks help: they predict this study's outcomes.",
-    "misleading": "Old runs mislead: settings that were good there are bad here.",
+    "misleading": "Old runs mislead: good settings of old tasks are bad in this study.",
     "irrelevant": "Old runs do not help: they do not predict this study's outcomes.",
 }
 
@@ -93,8 +94,8 @@ def suggestion_page(
         suggestion: The rows and the models.
         runs: The table of this study's runs; ``None`` if there are none.
         status: The column of ``runs`` with the state of a run.
-        settings: Further settings that the page lists, such as the seed. ``None`` and empty lists
-            are left out.
+        settings: Further settings that the page lists, such as the seed. A setting whose value is
+            ``None`` or an empty list is left out.
 
     Returns:
         The page as HTML.
@@ -166,7 +167,7 @@ def _cells(frame: DataFrame) -> list[list[str]]:
 
 
 def _numbers(values: Any) -> list[float | None]:
-    """Rounds numbers to five digits for JSON; replaces NaN and infinity by ``None``."""
+    """Rounds numbers to five significant digits; replaces NaN and infinity by ``None``."""
     return [float(f"{v:.5g}") if math.isfinite(v) else None for v in np.asarray(values, float)]
 
 
@@ -188,7 +189,7 @@ def _why(suggestion: Suggestion, row: int) -> str:
             parts.append(f"expected {outcome.name} {mid} (nine times in ten {low} to {high})")
     names, sure = source_z_scores(models.get(outcomes[0].name), x)
     if names:
-        parts.append(f"clearly above average in {int((sure > 1).sum())} of {len(names)} old tasks")
+        parts.append(f"better than average in {int((sure > 1).sum())} of {len(names)} old tasks")
     text = "; ".join(parts)
     return f"{text[:1].upper()}{text[1:]}." if parts else "Chosen without a model."
 
@@ -252,8 +253,8 @@ def _expected(suggestion: Suggestion, outcome: Outcome, runs: Runs) -> Any:
 def _curves(outcome: Outcome, own: OwnCurves | None) -> dict[str, Any] | None:
     """Collects the learning curves that the page shows; ``None`` if this study has no curves.
 
-    An incomplete curve has a predicted final outcome and a flag. The flag is true if the run is
-    unlikely to become the best run.
+    An incomplete curve has a predicted final outcome. If the run may still be running, a flag also
+    states whether the run is unlikely to become the best run.
     """
     if own is None:
         return None
@@ -277,7 +278,7 @@ def _why_unclear(num_runs: int) -> str:
     if num_runs < POINTS_TO_JUDGE:
         few = f"this takes {POINTS_TO_JUDGE} runs with outcomes, and there are {num_runs}"
         return f"It is too early to say whether old runs help: {few}."
-    mixed = "only some old tasks predict this study's outcomes, or its runs are too similar"
+    mixed = "only some old tasks predict this study's outcomes, or the new runs are too similar"
     return f"It is not clear whether old runs help: {mixed}. To compare models, run backtest."
 
 
@@ -319,7 +320,8 @@ def _tasks(model: Any, runs: Runs) -> tuple[str, list[dict[str, Any]]]:
 def _left_out(model: Any, outcome: Outcome) -> Any:
     """Computes leave-one-out predictions of the model's training runs.
 
-    Returns ``None`` if there are few runs, or if the model does not support these predictions.
+    Returns ``None`` if there are fewer than :data:`ENOUGH_RUNS` runs, or if the model does not
+    support leave-one-out predictions.
     """
     if getattr(model, "num_outputs", 1) != 1 or len(model.train_targets) < ENOUGH_RUNS:
         return None
@@ -393,7 +395,7 @@ def _runs(
 
     Returns:
         The table, or ``None`` if there are no runs; and an array of all outcomes of each row of the
-        table. The number, the state and the outcomes of a run are the first columns.
+        table. The first columns of the table are the number, the state and the outcomes of a run.
     """
     names = [outcome.name for outcome in tables.outcomes]
     if runs is None or runs.empty:

@@ -74,9 +74,9 @@ class EncodedTables(NamedTuple):
     Args:
         region: The rows of the search space that may be suggested.
         outcomes: The outcomes; the first outcome is an objective.
-        sources: For each outcome, a prior or source data, as :func:`from_dataframe` returns them.
-            The entry is ``None`` if no old run has the outcome. The outcome's model is then a plain
-            GP. If all entries are ``None``, the study starts with a space-filling first design.
+        sources: For each outcome, a prior, or source data as :func:`from_dataframe` returns. The
+            entry is ``None`` if no old run has the outcome. The outcome's model is then a plain GP.
+            If all entries are ``None``, the study starts with a space-filling first design.
         old_failed: An ``f x d`` tensor of the inputs of failed old runs; ``None`` if there is no
             table of old runs.
         runs: The runs of this study.
@@ -144,9 +144,9 @@ class EncodedTables(NamedTuple):
     def ranked(self) -> EncodedTables:
         """Returns the tables to which :func:`suggest` fits models.
 
-        The outcomes of old tasks change under three conditions: :attr:`is_robust` is true, there is
-        only one outcome, and this study has few values of the outcome. The worse half of each old
-        task's outcomes is then replaced by values that depend only on ranks.
+        The worse half of each old task's outcomes is replaced by values that depend only on ranks
+        if three conditions hold: :attr:`is_robust` is true, there is only one outcome, and this
+        study has fewer than ``FEW_OUTCOMES`` values of the outcome. Otherwise nothing changes.
         """
         few = len(self.outcomes) == 1 and len(self.runs.known(0).Y) < FEW_OUTCOMES
         return self.limited(by_rank=True) if self.is_robust and few else self
@@ -243,8 +243,8 @@ def read_outcomes(
         goal, usual = ["min"] * len(names), {str(name): usual_goal(str(name)) for name in names}
         if large := [name for name, guess in usual.items() if guess == "max"]:
             raise ValueError(
-                f"{large[0]!r} has the name of an outcome whose large values are good, but there "
-                "is no goal: give goal='max' or goal='min'."
+                f"{large[0]!r} has a name for which large values are usually good, and there is no "
+                "goal: give goal='max' or goal='min'."
             )
         if unknown := [name for name, guess in usual.items() if not guess]:
             text = "Small values of %s count as good: give goal='max' (--goal max) if large values "
@@ -256,7 +256,7 @@ def read_outcomes(
         logger.warning(message, goals[0], names)
     if not names or len(goals) != len(names):
         raise ValueError(
-            f"There are {len(names)} outcomes and {len(goals)} goals: name all outcomes and goals."
+            f"There are {len(names)} outcomes and {len(goals)} goals: give each outcome a goal."
         )
     if bad := [value for value in goals if value not in ("min", "max")]:
         raise ValueError(f"goal is {bad[0]!r}: use 'min' or 'max'.")
@@ -290,7 +290,7 @@ def read_outcomes(
 
 def _check_known(argument: str, given: Iterable[str], names: Collection[str]) -> None:
     if unknown := set(given) - set(names):
-        raise ValueError(f"{argument} names {min(unknown)!r}, not an outcome: correct the name.")
+        raise ValueError(f"{argument} names {min(unknown)!r}, which is no outcome: correct it.")
 
 
 def _split_constraints(
@@ -411,7 +411,7 @@ def read_study(
         step: The column of a learning curve's step.
         run: The column that identifies a run.
         outcome_range: The least and the largest possible value of outcomes.
-        cost: The column of the candidates' costs. It does not become a parameter.
+        cost: The column of the candidates' costs. This column does not become a parameter.
         robust: Whether very bad outcomes are clipped at a lower limit.
 
     Returns:
@@ -431,7 +431,7 @@ def read_study(
     """
     check_arguments(locals())
     if history is not None and prior is not None:
-        raise ValueError("Both a history and a prior are given: leave out either.")
+        raise ValueError("Both a history and a prior are given: omit one of the two.")
     if run is not None and step is None:
         raise ValueError("run= is for learning curves: also name the column of steps by step=.")
     if history is not None:
@@ -458,18 +458,18 @@ def read_study(
         known = concat([known, None if runs is None else runs.filter(list(known))])
         others = [task, status, *columns] if cost is None else [task, status, *columns, cost]
         if known.columns.empty:
-            raise InputDataError("The candidates and the history share no column: rename columns.")
+            raise InputDataError("The candidates and the history share no column name: rename one.")
         absent: Any = [] if history is None else history.columns.difference([*candidates, *others])
         for name in candidates.select_dtypes("number").columns.difference(known.columns):
             if likely := likely_column(name, absent):
                 logger.warning(
-                    "%r is not a parameter: if it means the same as %r, use one name", name, likely
+                    "%r is no parameter: if %r means the same, use one name for both", name, likely
                 )
         space = guess_space(known, [name for name in others if name in known])
         own = space if runs is None or runs.empty else runs
         if lacked := [name for name in space.columns if name not in own.columns]:
             raise InputDataError(
-                f"The runs lack {lacked[0]!r} of the guessed space: add the column."
+                f"The runs lack the column {lacked[0]!r} of the guessed space: add it."
             )
     if space is None:
         raise TypeError("space is None: give a SearchSpace, or give candidates=.")
@@ -530,9 +530,10 @@ def read_tables(
     robust: bool = True,
     memo: Memo | None = None,
 ) -> EncodedTables:
-    """Encodes tables of old runs and of this study's runs, for :func:`read_study` and Optuna.
+    """Encodes tables of old runs and of this study's runs.
 
-    The old runs are encoded once for all outcomes.
+    :func:`read_study` and the Optuna sampler call it. The old runs are encoded once for all
+    outcomes.
 
     Args:
         region: The rows that may be suggested.
@@ -598,7 +599,7 @@ def read_tables(
 
 
 def _in_per_cent(outcome: Outcome, tables: Iterable[DataFrame | None]) -> Outcome:
-    """Sets an outcome's range to 0 to 100 if its name and its values indicate per cent."""
+    """Sets the range of an outcome to 0 to 100 if the outcome's name and values are in per cent."""
     cells = [numbers(table, outcome.name) for table in tables if table is not None]
     values = np.concatenate([*cells, []])
     values = values[np.isfinite(values)]
@@ -650,6 +651,6 @@ def _read_prior(name: str, prior: Any, num_outcomes: int, space: SearchSpace) ->
             "give a dictionary from outcomes to priors."
         )
     if wrong := {part.dim for part in parts} - {None, space.dim}:
-        problem = f"The prior has {wrong.pop()} inputs, but the space has {space.dim} columns"
+        problem = f"The prior has {wrong.pop()} inputs, but encoded rows have {space.dim}"
         raise InputDataError(f"{problem}: give a prior that was fitted in this space.")
     return found

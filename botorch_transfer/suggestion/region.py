@@ -31,12 +31,10 @@ from botorch_transfer.suggestion.constraints import Condition, Repair, parameter
 
 logger = logging.getLogger(__name__)
 
-#: Maximum number of configurations of a finite space. In a larger space, the configurations are not
-#: all listed and scored.
+#: Maximum number of configurations of a space that the search lists and scores completely.
 MAX_GRID = 2_000
 
-#: Maximum number of rows that one call of :meth:`Region.nearest` moves because they violate linear
-#: constraints.
+#: Maximum number of rows that :meth:`Region.nearest` moves at once to satisfy linear constraints.
 MAX_REPAIRED = 48
 
 #: Margins by which inequalities are tightened, relative to the sizes of their terms. A larger
@@ -96,7 +94,7 @@ class Region:
                 X = self.space.encode(self.table)
             is_repeated = DataFrame(X.numpy().round(12)).duplicated().to_numpy()
             if is_repeated.any():
-                message = "Left out %d candidates with the parameters of an earlier candidate"
+                message = "Left out %d candidates that have the parameters of an earlier one"
                 logger.warning(message, is_repeated.sum())
             written = self.table.copy()
             for name in self.space.number_columns:
@@ -341,8 +339,8 @@ class Region:
             X: An ``n x d`` tensor of rows of the region.
 
         Returns:
-            A table with the columns of the parameters. If the region is a table of candidates, its
-            other columns follow.
+            A table with the columns of the parameters. If the region is a table of candidates, the
+            other columns of this table follow.
         """
         if self.table is None:
             return self._rounded(X)

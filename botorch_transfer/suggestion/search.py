@@ -3,7 +3,7 @@
 Gradient searches start from the best of random rows and of rows near good runs. Each promising
 combination of categorical values has its own searches. Then single steps change discrete
 parameters. Rows that have been tried, or are pending, are excluded. If the acquisition is flat in a
-continuous parameter, its maximum is arbitrary and often at a bound: the parameter then moves to the
+continuous parameter, the maximum is arbitrary and often at a bound: the parameter then moves to the
 middle of its range. In a table of candidates, or in a small finite space, the search scores all
 rows.
 """
@@ -48,7 +48,8 @@ MAX_STEPS = 20
 #: first outcome, ``INDIFFERENCE`` and ``UNKNOWN`` are shares of the acquisition's spread.
 #: - ``INDIFFERENCE``: the maximum loss of all moves together.
 #: - ``UNKNOWN``: a parameter moves to the middle if its effect is below this share.
-#: - ``OWN_EFFECT``: the maximum loss of any other move, as a share of the parameter's effect.
+#: - ``OWN_EFFECT``: the maximum loss of the move of a parameter with a larger effect, as a share of
+#:   this effect.
 INDIFFERENCE, UNKNOWN, OWN_EFFECT = 0.01, 1e-4, 1e-3
 
 
@@ -175,7 +176,7 @@ def not_taken(X: Tensor, taken: Tensor, n: int = 1) -> Tensor:
     X = X[~is_among(X, taken)]
     if len(X) < n:
         raise ExhaustedSpaceError(
-            "No new row is left, because each possible row is among the runs or in this batch: "
+            "Too few rows are left, because all other rows are among the runs or in this batch: "
             "suggest fewer rows, widen the space, or give repeats=True."
         )
     return X

@@ -30,5 +30,5 @@ def test_without_a_strategy_or_source_posteriors(make_client, complete, runs):
         transfer_report(Client())
     client = make_client(model=PretrainedGP, history=runs, pretraining={"steps": 2})
     complete(client)
-    with pytest.raises(ValueError, match="PretrainedGP has no posterior of each source task"):
+    with pytest.raises(ValueError, match="PretrainedGP has no posteriors of source tasks"):
         transfer_report(client)

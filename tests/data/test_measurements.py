@@ -112,16 +112,17 @@ def test_each_kind_is_named_once_with_task_and_row(caplog):
     assert sorted(caplog.messages) == [
         "Cells with a bound, such as <5, count as the number in the cell: 2 in 'y', as '>95' in "
         "row 11 of task 'a'; 1 in 'z', as '>7' in row 13 of task 'b'",
-        "Cells with a word count as failed runs: 1 in 'y', as 'failed' in row 14 of task 'b'",
-        "Cells without a number count as a missing outcome of a run that has ended: 1 in 'y', as "
-        "'n.d.' in row 10 of task 'a'; 1 in 'z', as 'trace' in row 10 of task 'a'",
-        "Marks on numbers are ignored: 1 in 'y', as '29*' in row 12 of task 'b'; "
+        "Marks such as * and ~ are ignored: 1 in 'y', as '29*' in row 12 of task 'b'; "
         "1 in 'z', as '~3' in row 12 of task 'b'",
         "Numbers after ± are standard errors: 1 in 'z', as '18 ± 2' in row 11 of task 'a'",
+        "Runs count as failed if an outcome is a word such as failed: 1 in 'y', as 'failed' in row "
+        "14 of task 'b'",
+        "Words such as n.d. count as missing outcomes of runs that ended without failure: 1 in "
+        "'y', as 'n.d.' in row 10 of task 'a'; 1 in 'z', as 'trace' in row 10 of task 'a'",
     ]
     warned = [record.message for record in caplog.records if record.levelno == logging.WARNING]
     assert len(warned) == 1
-    assert warned[0].startswith("Cells without a number count as a missing outcome")
+    assert warned[0].startswith("Words such as n.d. count as missing outcomes")
     assert frame[FATE].tolist() == ["ended", "", "", "", "failed"]
     assert table["y"][11] == ">95"  # the argument isn't changed
 
@@ -165,7 +166,7 @@ def test_words_of_status_in_any_case(fate, words, caplog):
     frame = read([1.0] * len(words), status=Series(words, dtype=object))
     assert frame[FATE].tolist() == [fate] * len(words)
     assert frame["y"].isna().tolist() == [fate == "failed"] * len(words)
-    told = f"count as failed, and their outcome is dropped: {len(words)} in 'y', as 1.0 in row 0"
+    told = f"with a status such as failed are ignored: {len(words)} in 'y', as 1.0 in row 0"
     assert [told in text for text in caplog.messages] == [True] * (fate == "failed")
 
 
@@ -190,7 +191,7 @@ def test_the_status_may_have_another_name_or_be_absent(caplog):
         (frame,) = measured([table], [Outcome("y", 1.0)], status)
         assert frame[FATE].tolist() == [fate]
     _, warned = caplog.messages
-    assert warned.startswith("'state' looks like the states of runs: give status='state', or name")
+    assert warned.startswith("'state' may be the status of runs: give status='state', or rename")
 
 
 # ------------------------------------------------------------------------------------------- codes

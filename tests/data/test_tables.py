@@ -180,10 +180,10 @@ def test_only_failed_and_empty_outcomes_get_the_worst_one(failed, left, caplog):
         assert read(frame, failed=failed)["b"].Y.flatten().tolist() == left
     warned = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
     assert warned == [
-        "Cells without a number count as a missing outcome of a run that has ended: 1 in "
+        "Words such as n.d. count as missing outcomes of runs that ended without failure: 1 in "
         "'accuracy', as '?' in row 5 of task 'b'"
     ]
-    assert "failed runs: 1 in 'accuracy', as 'crashed' in row 2 of task 'b'" in caplog.text
+    assert "such as failed: 1 in 'accuracy', as 'crashed' in row 2 of task 'b'" in caplog.text
     assert caplog.messages[-1].startswith("3 of 6 runs have no finite outcome 'accuracy'")
 
 
@@ -200,7 +200,7 @@ def test_empty_and_zero_standard_errors_are_the_pooled_one(error, caplog):
         data = read(frame, noise="sem")
     torch.testing.assert_close(data["b"].Yvar[:, 0], torch.tensor([0.01, 0.05, 0.09]).double())
     torch.testing.assert_close(data["a"].Yvar[:, 0], torch.tensor([0.01, 0.01]).double())
-    told = "2 runs have no standard error in 'sem': they get the task's pooled standard error"
+    told = "2 runs have no standard error in 'sem': they get their task's pooled standard error"
     assert caplog.messages == [told]
 
 
@@ -532,7 +532,7 @@ def diverged(bad=-54_321.0, sign=1.0, **columns):
 def test_very_bad_outcomes_are_limited_or_warned_of(goal, caplog):
     frame = diverged(sign=1.0 if goal == "max" else -1.0)
     data = {}
-    told = "1 values of 'accuracy' are far worse than the task's median"
+    told = "1 values of 'accuracy' are far worse than their task's median"
     for robust, level, line in (
         (True, "INFO", f"{told}, and are clipped (task 'b' (1))"),
         (False, "WARNING", f"{told}: consider robust=True (task 'b' (1))"),
@@ -638,7 +638,7 @@ def test_wrong_encodings_are_refused(encode):
 def test_encodings_become_double():
     datasets = read(table(), encode=lambda frame: torch.ones(len(frame), 2, dtype=torch.float32))
     assert datasets["a"].X.dtype == torch.double
-    with pytest.raises(TypeError, match="encode is 3: give a function of a table"):
+    with pytest.raises(TypeError, match="encode is 3: give a function that takes"):
         read(table(), encode=3)
 
 
@@ -677,8 +677,8 @@ def test_codes_of_missing_parameters_are_left_out(caplog):
 @pytest.mark.parametrize(
     ("outcome", "error", "message"),
     [
-        ("50", "5%", "may be relative: write the standard error in the outcome's unit"),
-        ("50", "5 pct", "may be relative: write the standard error in the outcome's unit"),
+        ("50", "5%", "maybe a relative error: write the standard error in the outcome's unit"),
+        ("50", "5 pct", "maybe a relative error: write the standard error in the outcome's unit"),
         ("50 mg", "5%", "unit 'mg' in the outcomes, but '%' in the standard errors: convert all"),
         ("50 mg", "0.1 g", "has the unit 'mg' in the outcomes, but 'g' in the standard errors"),
     ],

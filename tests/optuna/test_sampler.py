@@ -746,7 +746,7 @@ def test_each_warning_of_values_comes_once_a_sampler(caplog: pytest.LogCaptureFi
             study.optimize(objective, n_trials=1)
             warned = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
             kinds = [
-                "Cells without a number count as a missing outcome",
+                "Words such as n.d. count as missing outcomes",
                 "has the code -999, as -999.0 in row 7 of task",
             ]
             for kind in kinds:

@@ -95,7 +95,7 @@ def test_decimal_commas_are_read_and_lists_stay(caplog):
     assert guess_space(levels).parameters[0].values == (0.1, 0.25, 0.5)
 
 
-DATES = "holds dates as numbers: divide the numbers if the column is a parameter"
+DATES = "holds dates as numbers: if the column is a parameter, divide its numbers by 1e6"
 SPLIT = "holds numbers and the text '{}': split the column into two"
 N = np.arange(20)
 
@@ -108,11 +108,11 @@ N = np.arange(20)
         ([f"note {i}" for i in N], "hardly repeats"),
         ([f"1.{i}.3" for i in N], "hardly repeats"),
         ([1.0, np.inf] * 10, "never changes"),
-        ([2**60 + 7 * i for i in range(20)], "has numbers above 2**53: divide the numbers"),
+        ([2**60 + 7 * i for i in range(20)], "has numbers above 2**53: use a larger unit"),
         (1.7e9 + 3600.0 * N, DATES),
         ((1_700_000_000_000 + 3_600_123 * N)[::-1], DATES),
         (20240501 + N % 19, DATES),
-        (["2024-05-03", "2024-05-04"] * 10, "holds dates: write other values if they are choices"),
+        (["2024-05-03", "2024-05-04"] * 10, "holds dates: write other text if they are choices"),
         (["ok"] * 9 + [""] * 5 + [f"at {i} h, then brown" for i in range(6)], "hardly repeats"),
         ([i / 7 if i % 5 else "scale" for i in N], SPLIT.format("scale")),
         ([str(i / 7) if i % 5 else "None" for i in N], SPLIT.format("None")),
@@ -189,7 +189,7 @@ def test_measures_are_no_parameters(caplog):
         runs[name] = rng.uniform(0, 1, 20)
     runs["y"] = runs["time"] ** 2
     assert guess_space(runs, outcome="y").columns == ["time", "loss rate"]
-    told = "'time' is ordered almost like 'y': leave the column out if it is an outcome"
+    told = "'time' may be an outcome (it is ordered almost like 'y'): if so, leave it out"
     assert caplog.messages == [told]
 
 

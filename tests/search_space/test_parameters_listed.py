@@ -256,7 +256,7 @@ def test_a_new_solvent_is_near_to_known_ones():
 @pytest.mark.parametrize("value", [None, float("nan"), pd.NA, [1]])
 @pytest.mark.parametrize("kind", [OrdinalParameter, CategoricalParameter])
 def test_empty_values_are_refused(kind, value):
-    with pytest.raises(ValueError, match=r"'p' has the value .*: give text or numbers, 'none' for"):
+    with pytest.raises(ValueError, match=r"'p' has the value .*: give text or numbers, and 'none'"):
         kind("p", ("low", value))
 
 

@@ -458,7 +458,7 @@ def test_fractions_in_a_file_are_floats_whose_sum_is_a_constraint(caplog):
     parts = {name: {"type": "simplex", "step": 0.1} for name in ("a", "b")}
     space = SearchSpace.from_dict(parts)
     assert space.parameters[1] == FloatParameter("b", 0.0, 1.0, step=0.1)
-    assert caplog.messages == ["Give the sum of the fractions a, b as a constraint: 'a + b == 1'"]
+    assert caplog.messages == ["The fractions a, b must sum to 1: give the constraint 'a + b == 1'"]
 
 
 def test_what_a_dictionary_cannot_hold_is_refused():

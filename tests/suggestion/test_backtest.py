@@ -93,10 +93,10 @@ def test_what_is_saved_and_what_it_costs():
     assert table["best_1"].tolist() == [-5.0, -1.0, -1.0, -1.0]  # a loss
     assert table["distance"][0] == 0.0
     found = Backtest(table, "sorted", "TransferGP", needed, "")
-    assert "on `b` they would have cost 2 or more" in str(found)
+    assert "on `b` they cost 2 or more evaluations" in str(found)
     assert "(90 %: -2.0 to 2.0), where a plain GP needs 2.5 to reach its best" in str(found)
     found = Backtest(table, "SingleTaskGP", "SingleTaskGP", needed, "")
-    assert str(found).startswith("No compared model learns from old runs: name another model.")
+    assert str(found).startswith("The first model is the plain GP: name another model first.")
 
 
 def test_another_model_is_recommended_only_if_it_is_better_beyond_chance():
@@ -160,7 +160,7 @@ def test_priors_that_can_leave_a_task_out_are_fitted_once():
     [
         ({"history": history(1)}, InputDataError, "fewer than two tasks: give two"),
         ({"history": history(2, 3)}, InputDataError, "No task has 4 different rows"),
-        ({"history": history().assign(loss=1.0)}, InputDataError, "and different outcomes"),
+        ({"history": history().assign(loss=1.0)}, InputDataError, "and two different outcomes"),
         ({"space": None, "history": history()}, TypeError, "space is None: give a SearchSpace"),
         ({"history": history(), "resume": 5}, TypeError, "resume is 5: give a path"),
         ({"history": history(), "resume": "nowhere/x.csv"}, InputDataError, "name another file"),

@@ -286,7 +286,7 @@ def test_a_backtest_chooses_among_rows_that_satisfy():
     old = old.assign(loss=old["x"] + 2 * (old["c"] == "v"))
     found = backtest(space, old, models=["sorted"], constraints=["not (c == 'u')"])
     assert (found.table["best_1"] >= 2).all()
-    with pytest.raises(ValueError, match="omit the other outcomes and their limits"):
+    with pytest.raises(ValueError, match="omit further outcomes and all limits"):
         backtest(space, old.assign(size=1.0), models=["sorted"], constraints=["size <= 2"])
 
 

@@ -89,7 +89,7 @@ def test_stopped_runs_wait_until_a_run_is_complete(caplog: pytest.LogCaptureFixt
     with caplog.at_level(logging.WARNING):
         runs = read_study(SPACE, ends, stopped, step="epoch").runs
     assert (len(runs.X), len(runs.waiting)) == (0, 2)
-    assert "2 stopped runs are left out" in caplog.text
+    assert "2 runs get no predicted outcome" in caplog.text
     both = concat([stopped, PARTIAL[PARTIAL["C"] < 0.4].assign(status="complete")])
     runs = read_study(SPACE, ends, both, step="epoch").runs  # now its own curves tell
     assert (len(runs.X), len(runs.waiting)) == (3, 0)

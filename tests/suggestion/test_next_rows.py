@@ -298,7 +298,7 @@ def test_every_configuration_of_a_finite_space_is_tried_once():
     rows = suggest(space, history, n=6)
     assert (rows["x"][0], rows["c"][0]) == (2, "b")
     assert not rows[["x", "c"]].duplicated().any()
-    with pytest.raises(ValueError, match="No new row is left"):
+    with pytest.raises(ValueError, match="Too few rows are left"):
         suggest(space, history, rows[["x", "c"]])
     with pytest.raises(ValueError, match="suggest fewer rows"):
         suggest(space, history, n=7)

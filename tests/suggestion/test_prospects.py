@@ -94,6 +94,6 @@ def test_the_threshold_is_the_best_mean_and_the_noise_on_it(monkeypatch, thresho
 
 def test_the_last_rows_are_announced():
     stock = pd.DataFrame({"C": [0.1, 0.2, 0.3]})
-    for n, said in ((1, ""), (2, "There is nothing else to try: all other rows have been tried")):
+    for n, said in ((1, ""), (2, "These are the last rows: all other rows have been tried")):
         tables = study({"C": [0.1], "loss": [1.0]}, candidates=stock)
         assert suggest_rows(tables, n).outlook.startswith(said or "There") == bool(said)

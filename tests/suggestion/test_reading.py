@@ -67,16 +67,16 @@ RUNS = SPACE.sample(2, seed=0).assign(loss=[0.2, 0.3])
         ({"goal": {"loss": "min"}}, TypeError, "goal is {'loss': 'min'}: use 'max' or 'min'"),
         ({"model": "GP"}, ValueError, "There is no model 'GP': choose one of"),
         ({"space": None}, TypeError, "or give candidates="),
-        ({"history": None, "model": "sorted"}, ValueError, "sorted learns from old runs, but has"),
+        ({"history": None, "model": "sorted"}, ValueError, "sorted learns from old runs: give"),
         ({"model": 3}, TypeError, "model is of the type int: give a model class"),
         ({"goal": "less"}, ValueError, "goal is 'less'"),
         ({"goal": ["min", "max"]}, ValueError, "1 outcomes and 2 goals"),
-        ({"outcome": []}, ValueError, "0 outcomes and 0 goals: name all outcomes and goals"),
+        ({"outcome": []}, ValueError, "0 outcomes and 0 goals: give each outcome a goal"),
         ({"outcome": {"loss", "u"}}, TypeError, "outcome is .*: give a name, or a list of names"),
         ({"outcome": {"loss": "min"}}, TypeError, "outcome is {'loss': 'min'}: give a name, or"),
         ({"constraints": ["5 >= u"]}, ValueError, "'u', which is not a parameter .a limit on an"),
         ({"constraints": {"u <= 5"}}, TypeError, "constraints is {'u <= 5'}: give a list"),
-        ({"outcome": "ee (%)"}, ValueError, r"'ee \(%\)' has the name of an outcome whose large"),
+        ({"outcome": "ee (%)"}, ValueError, r"'ee \(%\)' has a name for which large values"),
         ({"outcome": "los"}, InputDataError, r"no column 'los' \(a similar column is 'loss'\)"),
         ({"task": "tasks"}, InputDataError, r"no column 'tasks' \(a similar column is 'task'\)"),
         ({"outcome": "depth"}, ValueError, "'depth' is both a parameter and an outcome: use"),
@@ -90,11 +90,11 @@ RUNS = SPACE.sample(2, seed=0).assign(loss=[0.2, 0.3])
         ({"constraints": {"loss": "<= 5"}}, ValueError, "'loss' is given twice"),
         ({"outcome": ["loss", "loss"]}, ValueError, "'loss' is given twice by outcome= or cons"),
         ({"noise": "sem"}, InputDataError, "No table has the column 'sem'"),
-        ({"noise": {"memory": "sem"}}, ValueError, "'memory', not an outcome"),
+        ({"noise": {"memory": "sem"}}, ValueError, "'memory', which is no outcome"),
         ({"noise": "sem", "outcome": ["loss", "depth"]}, ValueError, "noise is 'sem' for 2"),
         ({"missing": {"wd": 3}}, ValueError, "missing= names 'wd'"),
         ({"runs": RUNS.rename(columns={"depth": "dept"})}, InputDataError, "a column 'dept'"),
-        ({"log": "size"}, ValueError, "log names 'size', not an outcome"),
+        ({"log": "size"}, ValueError, "log names 'size', which is no outcome"),
         ({"constraints": {"u": ">= 0"}, "log": ["u"]}, ValueError, "'u' has the limit 0, but"),
         ({"runs": RUNS.assign(loss=[0.5, "12 or 13"])}, InputDataError, "In the runs: .* in row"),
         ({"runs": RUNS.assign(loss=-1.0), "log": True}, InputDataError, "In the runs: .* -1.0 in"),
@@ -135,7 +135,7 @@ RUNS = SPACE.sample(2, seed=0).assign(loss=[0.2, 0.3])
         ({"constraints": "x <= 1"}, TypeError, "'x <= 1': put the constraint into a list"),
         ({"fixed": ["x"]}, TypeError, "give a dictionary with names as keys"),
         ({"space": None, "candidates": DataFrame({"x": [1]})}, InputDataError, "share no column"),
-        ({"space": None, "runs": RUNS[["lr"]], "candidates": RUNS}, InputDataError, "lack 'depth'"),
+        ({"space": None, "runs": RUNS[["lr"]], "candidates": RUNS}, InputDataError, "'depth' of"),
         ({"goal": 3}, TypeError, "goal is 3: use 'max' or 'min'"),
         ({"log": None}, TypeError, "log is None: use True or False"),
         ({"progress": "no"}, TypeError, "progress is 'no'"),
@@ -213,7 +213,7 @@ def test_a_prior_is_read_with_the_columns_and_outcomes_that_it_needs():
     prior = SourceGPs.fit(from_dataframe(HISTORY, SPACE, "loss", "task", "min"), num_restarts=0)
     with pytest.raises(InputDataError, match="No table has the column 'sem'"):
         suggest(SPACE, None, runs=RUNS, prior=prior, noise="sem")
-    with pytest.raises(InputDataError, match="The prior has 2 inputs, but the space has 1 col"):
+    with pytest.raises(InputDataError, match="The prior has 2 inputs, but encoded rows have 1"):
         suggest({"depth": {"type": "float", "low": 0, "high": 1}}, None, prior=prior)
     with pytest.raises(TypeError, match="no prior of the outcome 'memory'"):
         suggest(SPACE, None, prior={"loss": prior}, constraints={"memory": "<= 5"})
@@ -410,7 +410,7 @@ def test_tables_that_fit_badly_give_a_warning(caplog):
     assert {*caplog.messages} >= {
         "No run satisfies the limit 1 of 'u' (best value: 10): check the unit",
         "This study's runs have the tasks 'p' and 'q': move old runs to the history",
-        "'Lr' is not a parameter: if it means the same as 'lr', use one name",
+        "'Lr' is no parameter: if 'lr' means the same, use one name for both",
     }
 
 

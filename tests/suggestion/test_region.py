@@ -63,7 +63,7 @@ def test_runs_are_not_offered_again_unless_repeats_are_welcome():
     runs = few[SPACE.columns].iloc[:2].assign(loss=[0.1, np.nan])
     (row,) = suggest(SPACE, HISTORY, runs, candidates=few, **FAST).index
     assert row == few.index[2]
-    with pytest.raises(ValueError, match="each possible row is among the runs"):
+    with pytest.raises(ValueError, match="all other rows are among the runs"):
         suggest(SPACE, HISTORY, runs, candidates=few, n=2, **FAST)
     again = suggest(SPACE, HISTORY, runs, candidates=few, n=3, repeats=True, **FAST)
     assert sorted(again.index) == list(few.index)
@@ -88,7 +88,7 @@ def test_of_equal_candidates_the_first_counts(caplog):
     twice = pd.concat([STOCK.iloc[:2], STOCK.iloc[:2].assign(bottle="other")])
     with caplog.at_level(logging.WARNING):
         rows = suggest(SPACE, HISTORY, candidates=twice, n=2, **FAST)
-    assert "Left out 2 candidates with the parameters of an earlier candidate" in caplog.text
+    assert "Left out 2 candidates that have the parameters of an earlier one" in caplog.text
     assert set(rows["bottle"]) == {"no. 0", "no. 1"}
 
 
@@ -132,7 +132,7 @@ def test_fixed_values_are_kept_and_old_runs_still_count():
     every = {"temperature": 20, "load": 4, "base": "KOH"}
     last = suggest(SPACE, HISTORY, fixed=every, **FAST)[SPACE.columns]
     assert last.iloc[0].to_dict() == every
-    with pytest.raises(ValueError, match="No new row is left"):
+    with pytest.raises(ValueError, match="Too few rows are left"):
         suggest(SPACE, HISTORY, last, fixed=every, **FAST)
 
 
