@@ -41,6 +41,7 @@ from torch import Tensor
 from botorch_transfer.data.measurements import FATE, logarithms, numbers, variance_column
 from botorch_transfer.saving import Saved
 from botorch_transfer.search_space.cells import refuse_cell
+from botorch_transfer.search_space.space import check_table
 
 logger = logging.getLogger(__name__)
 
@@ -172,6 +173,7 @@ def read_curves(
         raise ValueError(f"goal is {goal!r}: use 'min' or 'max'.")
     keys = [run] if isinstance(run, str) else list(run or ())
     keys = [*([] if task is None else [task]), *keys]
+    frame = check_table(frame, (), [outcome, step, status, *keys])
     for name in (outcome, step, *keys):
         if name not in frame.columns:
             raise InputDataError(

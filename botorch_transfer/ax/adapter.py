@@ -329,7 +329,7 @@ class TransferAdapter(TorchAdapter):
             with user_errors():
                 taken = [Outcome(metric, 1.0, noise=noise if noise in runs else None)]
                 named = [("outcome", metric), ("task", TASK)]
-                check_columns(runs, known, named, missing, changed=False)
+                runs = check_columns(runs, known, named, missing, changed=False)
                 how = partial(self._in_model_space, known, parameters)
                 options: dict[str, Any] = {"changed": False, "encode": how}
                 old = read_history(runs, known, taken, TASK, missing, **options).sources[metric]

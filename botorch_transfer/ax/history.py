@@ -180,7 +180,7 @@ class TransferHistory:
         """
         frame, task = frame.rename(columns=str), str(task)
         with user_errors():
-            check_table(frame, frame.columns)
+            frame = check_table(frame, frame.columns, [task])
             if task not in frame.columns:
                 raise InputDataError(
                     f"The history has no column {task!r}: name the column of task names by task=..."

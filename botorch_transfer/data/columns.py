@@ -33,7 +33,7 @@ def renamed(frame: DataFrame, rename: Mapping[str, str]) -> DataFrame:
         InputDataError: If the table lacks a column that ``rename`` names, a new name is not text,
             or two columns would have the same name.
     """
-    frame = check_table(frame, ())
+    frame = check_table(frame, (), rename)
     rename = {str(old): new for old, new in rename.items()}
     for old, new in rename.items():
         if not isinstance(new, str):
@@ -55,7 +55,7 @@ def check_columns(
     named: Sequence[tuple[str, Any]],
     missing: Mapping[str, Any],
     changed: bool,
-) -> None:
+) -> DataFrame:
     """Checks that a table of old runs has each needed column once, and that no column has two uses.
 
     Args:
@@ -66,6 +66,9 @@ def check_columns(
             for an unknown value.
         changed: Whether the search space may have changed, so that the table may lack parameters.
 
+    Returns:
+        The table; letters with accents in column names are written as in the names in use.
+
     Raises:
         InputDataError: If a column is absent, occurs twice or has two uses, such as parameter and
             outcome. Also if a parameter's column likely has another name.
@@ -73,6 +76,7 @@ def check_columns(
             its parameter cannot have.
     """
     used: dict[Any, str] = dict.fromkeys(space.columns, "a parameter")
+    frame = check_table(frame, [*used, *(column for _, column in named)])
     for argument, column in named:
         if not isinstance(column, Hashable) or column not in frame.columns:
             more = ", or add a column with each run's task" if argument == "task" else ""
@@ -89,7 +93,6 @@ def check_columns(
                 f"The column {column!r} is both {other} and {kind}: name another column by "
                 f"{argument}=."
             )
-    check_table(frame, used)
     if unknown := [name for name in missing if name not in space.columns]:
         raise ValueError(
             f"missing= names {unknown[0]!r}, which is not a parameter: use one of "
@@ -133,6 +136,7 @@ def check_columns(
             f"The table has none of the parameters {', '.join(space.columns)}: map the table's "
             "columns to parameters by rename={'old name': 'new name'}." + sheets(frame)
         )
+    return frame
 
 
 def _fits(column: Series, parameter: Parameter) -> bool:

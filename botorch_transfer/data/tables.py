@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import math
-import re
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -50,7 +49,10 @@ from botorch_transfer.search_space.cells import (
     likely_column,
     plain,
     rows_of_tasks,
+    spellings,
+    with_known,
     with_numbers,
+    without_summaries,
 )
 from botorch_transfer.search_space.guess import usual_goal
 from botorch_transfer.search_space.space import check_arguments
@@ -76,13 +78,6 @@ REVERSED, AGREED = -0.65, 0.4
 #: ``MAX_SEARCHED`` tasks have at least ``MIN_COMPARED`` runs each. The search compares at most
 #: ``MAX_COMPARED`` runs of each task.
 MIN_SEARCHED, MAX_SEARCHED, MIN_COMPARED, MAX_COMPARED = 3, 20, 5, 50
-
-#: Usual names of a summary row at the end of a table.
-SUMMARY = re.compile(
-    "average|avg|mean|median|sum|total|std|stdev|sd|min|max|mittelwert|durchschnitt|summe|gesamt|"
-    "standardabweichung|moyenne|somme|promedio|suma",
-    re.IGNORECASE,
-)
 
 #: Distances of values from a parameter's range, relative to the width of the range. Values in the
 #: runs of a study may be up to ``SLIGHTLY`` outside of the range. Distances up to ``SAME_PLACE``
@@ -245,7 +240,8 @@ def from_dataframe(
     target = Outcome(outcome, sign, worst, noise, log)
     frame = renamed(frame, rename or {})
     named = [("outcome", outcome), ("task", task), *([] if noise is None else [("noise", noise)])]
-    check_columns(frame, space, named, missing or {}, changed)
+    missing = with_known(missing, space.columns)
+    frame = check_columns(frame, space, named, missing or {}, changed)
     status = None if "status" in {*space.columns, task, *target.columns} else "status"
     (frame,) = measured([frame], [target], status, task)
     options: dict[str, Any] = {"changed": changed, "encode": encode, "robust": robust}
@@ -696,22 +692,18 @@ def _warn_of_rows(
 ) -> None:
     """Warns of rows that occur repeatedly, of similar task names, and of summary rows."""
     is_copy, twice = Series(_hashes(frame)).duplicated(keep=False).to_numpy(), list[str]()
-    alike = defaultdict[str, list[str]](list)
     for name, rows in tasks.items():
-        alike["".join(name.casefold().split())].append(repr(name))
         copies = rows[is_copy[rows]]
         is_most = 2 * len(copies) > len(rows)
         if is_most and len(np.unique(np.nan_to_num(Y[copies]), axis=0)) >= ENOUGH_SAME:
             twice += [name] * len(copies)
-        if len(rows) < max(2, len(tasks)) and SUMMARY.fullmatch(name.strip(" .:")):
-            text = "Task %r in row %s has the name of a summary: drop rows that sum up other rows"
-            logger.warning(text, name, frame.index[rows[0]])
+    without_summaries(tasks, frame.index)
     if twice:
         text = "%d rows occur more than once (task %s): give each run once"
         logger.warning(text, len(twice), _counted(twice))
-    if same := [" and ".join(names) for names in alike.values() if len(names) > 1]:
-        text = "Task names differ only in case or blanks (%s): use one name for the same task"
-        logger.warning(text, "; ".join(same[:MAX_COUNTED]))
+    if same := spellings(tasks):
+        text = "Task names differ only in spelling (%s): use one name for the same task"
+        logger.warning(text, same)
 
 
 def _warn_of_reversal(outcome: Outcome, tasks: Mapping[str, SupervisedDataset]) -> None:

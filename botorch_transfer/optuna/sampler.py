@@ -503,7 +503,8 @@ class TransferSampler(BaseSampler):
                 kept[name] = replace(known[name], active_if=active_if)  # type: ignore[type-var]
             else:
                 kept[name] = parameter_of(name, distribution, active_if)
-        return SearchSpace(list(kept.values())) if kept else None
+        with logged_once(self._logged):
+            return SearchSpace(list(kept.values())) if kept else None
 
     def _outcomes(self, study: Study, trials: Sequence[FrozenTrial]) -> list[Outcome]:
         """Returns the objectives and the constraints of the study.

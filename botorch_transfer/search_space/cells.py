@@ -12,12 +12,14 @@ import difflib
 import logging
 import re
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
-from collections.abc import Collection, Container, Hashable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Container, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from io import StringIO
 from os import PathLike
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 from zipfile import BadZipFile, is_zipfile
 
 import numpy as np
@@ -120,6 +122,16 @@ FAR, FAR_ONCE, FAR_ODD = 2.0, 100.0, 50.0
 #: because they are often ordinary values of parameters.
 PARAMETER_CODE = re.compile(r"-1|-99|-?(?:9{3,}(?:\.9+)?)|1e\+\d+|2147483647|3\.40282\d*e\+38")
 
+#: Usual names of a summary row at the end of a table.
+SUMMARY = re.compile(
+    "average|avg|mean|median|sum|total|std|stdev|sd|min|max|mittelwert|durchschnitt|summe|gesamt|"
+    "standardabweichung|moyenne|somme|promedio|suma",
+    re.IGNORECASE,
+)
+
+#: Least number of distinct values of a parameter among which a typing error is searched.
+ENOUGH_LEVELS = 11
+
 #: Maximum ratio of cells without a number to cells with a number in a column that is read as
 #: numbers.
 MAX_SLIPS = 0.1
@@ -205,7 +217,7 @@ def about_file(path: str | PathLike[str], error: OSError) -> str:
 
 
 def separator(text: str) -> str:
-    r"""Finds the separator of a text file: a comma, a semicolon or a tab.
+    r"""Finds the separator of a text file: a comma, a semicolon, a tab or a vertical bar.
 
     Args:
         text: The text of the file.
@@ -218,19 +230,19 @@ def separator(text: str) -> str:
         >>> separator("time (min);yield\n1,5;80\n")
         ';'
     """
-    line = next((line for line in text.splitlines() if re.search("[,;\t]|^sep=", line)), "")
+    line = next((line for line in text.splitlines() if re.search("[,;\t|]|^sep=", line)), "")
     mark = re.fullmatch("sep=(.)", line)  # Excel writes such a line
-    return mark[1] if mark else max(",;\t", key=re.sub(r'"[^"]*"', "", line).count)
+    return mark[1] if mark else max(",;\t|", key=re.sub(r'"[^"]*"', "", line).count)
 
 
 def read_table(path: str | PathLike[str], choices: Container[str] = ()) -> DataFrame:
     r"""Reads a table from a file, as the command line does.
 
     In columns of text and in the columns ``choices``, "None" and "nan" are words, not empty cells.
-    Cells of a text file are separated by commas, semicolons or tabs. With semicolons or tabs,
-    numbers may have a decimal comma and separators of thousands, see :func:`decimal_points`. The
-    index of the table holds row numbers as in a spreadsheet: the row of column names is row 1.
-    Empty rows are left out.
+    Cells of a text file are separated by commas, semicolons, tabs or vertical bars. Unless commas
+    separate the cells, numbers may have a decimal comma and separators of thousands, see
+    :func:`decimal_points`. The index of the table holds row numbers as in a spreadsheet: the row of
+    column names is row 1. Empty rows are left out.
 
     Args:
         path: A text file, or an Excel file (``.xlsx``; needs openpyxl), whose first sheet is read.
@@ -284,6 +296,8 @@ def read_table(path: str | PathLike[str], choices: Container[str] = ()) -> DataF
 def even_lines(path: str | PathLike[str], content: str, sep: str) -> dict[int, list[str]]:
     """Splits a text file into cells, and drops empty cells to the right of the last column.
 
+    Blanks around cells are stripped. Rows of dashes count as empty rows.
+
     Args:
         path: The file, for messages.
         content: The text of the file.
@@ -294,28 +308,34 @@ def even_lines(path: str | PathLike[str], content: str, sep: str) -> dict[int, l
         row has the column names. Empty rows are left out.
 
     Raises:
-        ValueError: If the file is empty or not a table, if two columns have the same name, or if
-            the number of cells in a row differs from the number of column names.
+        ValueError: If the file is empty or not a table, if two columns have the same name, if
+            blanks separate the cells, or if the number of cells in a row differs from the number of
+            column names.
     """
     try:
-        rows = list(csv.reader(StringIO(content), delimiter=sep, skipinitialspace=True))
+        lines = csv.reader(StringIO(content), delimiter=sep, skipinitialspace=True)
+        rows = [[cell.strip() for cell in line] for line in lines]
     except csv.Error as error:
         raise ValueError(f"{path} is not a CSV file ({error}).") from error
     found: dict[int, list[str]] = {}
     for row, line in enumerate(rows, start=1):
-        if not any(map(str.strip, line)) or (not found and line[0].startswith("sep=")):
+        if not "".join(line).strip("-: ") or (not found and line[0].startswith("sep=")):
             continue
         width = len(next(iter(found.values()), line))
-        if len(line) < width or any(map(str.strip, line[width:])):
+        if len(line) < width or any(line[width:]):
             raise ValueError(
                 f"{path} has {len(line)} cells in row {row}, but {width} column names: put text "
-                f"that contains {sep!r} in quotation marks, write a separator for each empty cell, "
-                "and delete rows above the row of column names."
+                f"or numbers that contain {sep!r} in quotation marks or separate the cells by "
+                "semicolons, write a separator for each empty cell, and delete rows above the row "
+                "of column names."
             )
         found[row] = line[:width]
     if not found:
         raise ValueError(f"{path} is empty: write a line of column names.")
-    names = [name.strip() for name in next(iter(found.values()))]
+    words = {len(line[0].split()) for line in found.values()}
+    if width == 1 and len(words) == 1 and min(words) > 2:
+        raise ValueError(f"{path} has blanks between the cells: separate the cells by semicolons.")
+    names = next(iter(found.values()))
     if twice := [name for name in names if name and names.count(name) > 1]:
         raise ValueError(f"{path} has two columns {twice[0]!r}: rename one column.")
     return found
@@ -359,8 +379,43 @@ def sheets(frame: DataFrame) -> str:
 
 
 def stripped(cell: Any) -> Any:
-    """Strips blanks around a text, and converts a list to text; returns other cells unchanged."""
-    return str(cell).strip() if isinstance(cell, str) or not isinstance(cell, Hashable) else cell
+    """Strips blanks around a text, and converts a list to text; returns other cells unchanged.
+
+    Letters with accents become single characters (NFC), because files from macOS often have other
+    characters for the same letters.
+    """
+    is_cell = not isinstance(cell, str) and isinstance(cell, Hashable)
+    return cell if is_cell else normalize("NFC", str(cell).strip())
+
+
+def as_known(names: Iterable[Any], known: Iterable[Any]) -> list[str]:
+    """Converts names to text; writes accents as in the equal name among ``known``, if any.
+
+    Example:
+        >>> as_known(["e\u0301t\u00e9", 1], ["\u00e9t\u00e9"]) == ["\u00e9t\u00e9", "1"]
+        True
+    """
+    forms = {normalize("NFC", str(name)): str(name) for name in known}
+    return [forms.get(normalize("NFC", text), text) for text in map(str, names)]
+
+
+def with_known(given: Mapping[str, Any] | None, known: Iterable[Any]) -> dict[str, Any]:
+    """Copies a mapping, and writes its keys as in ``known``; see :func:`as_known`."""
+    return dict(zip(as_known(given or (), known), (given or {}).values(), strict=True))
+
+
+def spellings(names: Iterable[Any]) -> str:
+    """Lists names that differ only in case, in blanks or in zeros, such as 1, 01 and 1.0.
+
+    Example:
+        >>> spellings(["Pd", "THF", "pd ", "1", "01"])
+        "'Pd' and 'pd '; '1' and '01'"
+    """
+    alike = defaultdict[str, list[str]](list)
+    for name in names:
+        text = "".join(stripped(str(name)).casefold().split())
+        alike[re.sub(r"^0*(\d+?)(?:\.0*)?$", r"\1", text)].append(repr(name))
+    return "; ".join(" and ".join(same) for same in alike.values() if len(same) > 1)
 
 
 def is_text(column: Series) -> bool:
@@ -621,7 +676,10 @@ def with_numbers(frame: DataFrame, columns: Collection[Any], whole: bool = False
         if named:
             units.append(f"{name!r} in {' and (converted) '.join(named)}")
             odd = parts["unit"].notna() & found
-            if 2 * odd.sum() < found.sum():  # most cells are bare numbers
+            bare = found & ~odd & (numbers != 0)
+            if named == ["%"] and numbers[bare].max() < min(1.0, numbers[odd].max() / 10):
+                log_cell(bare, written, "maybe a fraction, unlike cells in %: write percentages")
+            elif 2 * odd.sum() < found.sum():  # most cells are bare numbers
                 log_cell(odd, written, "with text after the number, unlike most cells: check it")
         if whole:
             log_cell(slips, written, "which is not a number: correct the cell, or empty it")
@@ -659,6 +717,28 @@ def rows_of_tasks(column: Series) -> dict[str, NDArray[np.intp]]:
     names = column.map(stripped).astype(str).to_numpy()
     positions = Series(np.arange(len(names)))
     return {str(name): rows.to_numpy() for name, rows in positions.groupby(names, sort=False)}
+
+
+def without_summaries(tasks: Mapping[str, NDArray[np.intp]], labels: Any) -> list[int]:
+    """Warns of rows with the sum or the mean of other rows, and leaves out these rows.
+
+    Args:
+        tasks: Mapping from the name of each task to the positions of its rows.
+        labels: The labels of all rows, for messages.
+
+    Returns:
+        The positions of all rows, without the rows of tasks with names such as "Total".
+
+    Example:
+        >>> without_summaries({"tue": np.array([0, 2]), "Total": np.array([1])}, range(3))
+        [0, 2]
+    """
+    found = [name for name in tasks if SUMMARY.fullmatch(name.strip(" .:"))]
+    found = [name for name in found if len(tasks[name]) < len(tasks) > len(found)]
+    for name in found:
+        text = "Task %r in row %s has the name of a summary: drop rows that sum up other rows"
+        logger.warning(text, name, labels[tasks[name][0]])
+    return sorted(int(row) for name in tasks.keys() - found for row in tasks[name])
 
 
 def codes(values: Array) -> list[float]:
@@ -716,12 +796,13 @@ def _is_code(value: float, count: int, is_usual: bool, others: Array) -> bool:
     return bool(distance > enough and is_further)
 
 
-def parameter_codes(values: Array, others: Array) -> list[float]:
+def parameter_codes(values: Array, others: Array | None = None) -> list[float]:
     """Finds numbers, such as -999, that stand for a missing value of a parameter.
 
     Args:
         values: Values of the parameter.
-        others: Ordinary values of the parameter, such as its range.
+        others: Ordinary values of the parameter, such as its range. By default, all ``values``
+            that are not usual codes.
 
     Returns:
         The numbers among ``values`` that are usual codes and far from all ordinary values.
@@ -731,12 +812,15 @@ def parameter_codes(values: Array, others: Array) -> list[float]:
         [9999.0]
     """
     found = [float(v) for v in np.unique(values) if PARAMETER_CODE.fullmatch(f"{v:.15g}")]
+    others = values[~np.isin(values, found)] if others is None else others
     is_design = len(np.unique(others)) < 3 or others.min() <= 0  # such as the values -1 and 1
     return [v for v in found if _is_code(v, 2, True, others) and not (v == -1 and is_design)]
 
 
 def without_codes(column: Series) -> Series:
     """Empties each cell whose number, such as -999, stands for a missing value of a parameter.
+
+    Also empties the cells of a number that is far from all others, maybe a typing error.
 
     Args:
         column: A parameter's column of numbers.
@@ -749,13 +833,30 @@ def without_codes(column: Series) -> Series:
         [60.0, 70.0, 80.0, nan]
     """
     values = column[np.isfinite(column)].to_numpy(dtype=np.float64, na_value=np.nan)
-    others = np.array([v for v in values if not PARAMETER_CODE.fullmatch(f"{v:.15g}")])
-    found = parameter_codes(values, others)
+    found = parameter_codes(values)
+    others = values[~np.isin(values, found)]
     if -1.0 in found and not (others % 1).any() and others.min() <= 10:
         found.remove(-1.0)  # often means "no limit"
         log_cell(column == -1, column, "which may mean a missing value: if so, empty the cell")
     log_cell(column.isin(found), column, "which counts as missing: empty the cell, or correct it")
-    return column.mask(column.isin(found))
+    slip = _slip(others)
+    reason = "far from all other values, so the range leaves it out: correct the cell, or the range"
+    log_cell(column == slip, column, reason)
+    return column.mask(column.isin([*found, slip]))
+
+
+def _slip(values: Array) -> float:
+    """Returns the number far from all others on each scale, or NaN if there is no such number."""
+    if len(np.unique(values)) < ENOUGH_LEVELS:
+        return np.nan
+    slip = values[np.abs(values - np.median(values)).argmax()]
+    others = values[values != slip]
+    is_far = len(others) > 0.9 * len(values) and np.abs(others - slip).min() > FAR * np.ptp(others)
+    if is_far and values.min() >= 0:
+        logs = np.log(others[others > 0])
+        width = np.ptp(logs) if np.ptp(logs) < np.log(10) else 1.5 * np.ptp(logs)
+        is_far = slip > 0 and np.abs(logs - np.log(slip)).min() > width
+    return float(slip) if is_far else np.nan
 
 
 # ------------------------------------------------------------------------------------------ names

@@ -26,10 +26,12 @@ from botorch_transfer.search_space.cells import (
     DURATION,
     is_text,
     plain,
+    rows_of_tasks,
     sheets,
     stripped,
     with_numbers,
     without_codes,
+    without_summaries,
     words_of,
 )
 from botorch_transfer.search_space.parameters import (
@@ -131,7 +133,8 @@ def guess_space(
       is kept.
 
     The range of a parameter is the range of its column, without codes of missing values such as
-    -999.
+    -999, and without a number that is far from all others, maybe a typing error. Rows of tasks with
+    names such as "Total" are left out.
 
     Args:
         frame: The table, one row per run. Text such as ``"110 °C"`` is read as a number.
@@ -149,7 +152,8 @@ def guess_space(
         parameters with empty cells. Otherwise, parameters have the order of the columns.
 
     Raises:
-        InputDataError: If the table has no rows or lacks a named column, or if no column is left.
+        InputDataError: If the table has no rows or lacks a named column, if a row has no task, or
+            if no column is left.
 
     Example:
         >>> from pandas import DataFrame
@@ -158,11 +162,11 @@ def guess_space(
         FloatParameter(name='lr', lower=0.001, upper=0.3, log=True, active_if=None, step=None)
     """
     check_arguments(locals())
-    frame = check_table(frame, ())
     leave_out = [leave_out] if isinstance(leave_out, str) else leave_out
     outcomes = [outcome] if isinstance(outcome, str) else list(outcome)
     named = [*outcomes, *(name for name in (task, step, run) if name is not None)]
     leave_out = [*map(str, leave_out), *named]
+    given, frame = frame, check_table(frame, (), leave_out)
     if absent := [name for name in leave_out if name not in frame.columns]:
         names = ", ".join(frame.columns)
         problem = f"The table has no column {absent[0]!r}: use one of {names}.{sheets(frame)}"
@@ -173,10 +177,14 @@ def guess_space(
     frame = frame.assign(**{c: frame[c].map(stripped) for c in columns if is_text(frame[c])})
     if frame.empty:
         raise InputDataError("The table has no rows: give a table with old runs.")
+    if task is not None:
+        frame = frame.iloc[without_summaries(rows_of_tasks(frame[task]), frame.index)]
     tasks = None if task is None else frame[task]
     if task is None and "task" in columns:
         logger.warning("'task' counts as a parameter: if it has names of tasks, give task='task'")
     unused = {n: reason for n in columns if (reason := _describes_runs(frame[n], tasks))}
+    labels = [name for name in columns if name not in [*map(str, given.columns)]]
+    unused |= {name: "identifies a run" for name in labels if frame[name].is_unique}
     if step is not None or run is not None:
         varies = frame.groupby(_runs(frame, task, step, run))[columns].nunique(dropna=False) > 1
         unused |= {name: "changes within a run" for name in columns if varies[name].any()}
@@ -190,11 +198,11 @@ def guess_space(
             if _is_almost(frame[name], frame[other], tasks):
                 message = "%r may be an outcome (it is ordered almost like %r): if so, leave it out"
                 logger.warning(message, name, other)
-        if is_numeric_dtype(frame[name]) and not is_bool_dtype(frame[name]):
-            frame[name] = without_codes(frame[name])
     found: dict[str, Parameter] = {}
     # Complete columns first: they may be parents of columns with empty cells.
     for name in sorted(left, key=lambda name: frame[name].hasnans):
+        if is_numeric_dtype(frame[name]) and not is_bool_dtype(frame[name]):
+            frame[name] = without_codes(frame[name])
         known, column = list(found.values()), frame[name]
         condition = find_condition(frame, name, known) if column.hasnans else None
         empty = int(column.isna().sum())
@@ -209,12 +217,6 @@ def guess_space(
             unused[name] = guessed
             continue
         found[name] = guessed
-        spellings: dict[str, Any] = {}
-        for value in getattr(guessed, "values", ()):
-            other = spellings.setdefault(str(value).casefold(), value)
-            if other != value:
-                message = "%r has both %r and %r: if both mean the same, use one spelling"
-                logger.warning(message, name, other, value)
     listed = "; ".join(f"{name!r} {unused[name]}" for name in columns if name in unused)
     if unused:
         has_remedy = any(": " in reason for reason in unused.values())

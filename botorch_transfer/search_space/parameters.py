@@ -514,6 +514,7 @@ class _ListedParameter(Parameter):
         is not a key, it is looked up as text. The result for a cell that is not found is
         ``nowhere``.
         """
+        places = {stripped(value): place for value, place in places.items()} | {**places}
 
         def found(cell: Any) -> Any:
             cell = cell if isinstance(cell, Hashable) and cell in places else stripped(cell)
@@ -771,12 +772,14 @@ def _read_descriptors(
     each column maps to its numbers.
     """
     numbers = table.apply(to_numeric, errors="coerce").astype(np.float64)
+    codes = {code for column in numbers for code in parameter_codes(numbers[column].to_numpy())}
+    numbers = numbers.replace([*codes - {-1.0, -99.0}], np.nan)
     missing = [value for value in values if value not in table.index]
     wrong = table.index[~np.isfinite(numbers.to_numpy()).all(axis=1)]
     own = numbers[table.index.isin(values)]
     for bad, problem in (
         (table.index[table.index.duplicated()], "two rows of descriptors: drop one row"),
-        ([*missing, *wrong], "descriptors that are missing or not finite numbers: give numbers"),
+        ([*missing, *wrong], "descriptors that are missing or not finite (or -999): give numbers"),
         (own.index[own.duplicated()], "the descriptors of another value: give other descriptors"),
     ):
         if len(bad):

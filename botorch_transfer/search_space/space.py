@@ -24,7 +24,7 @@ from pandas import DataFrame, Series
 from pandas.api.types import is_integer_dtype
 from torch import Tensor
 
-from botorch_transfer.search_space.cells import decoded, hint, sheets
+from botorch_transfer.search_space.cells import as_known, decoded, hint, sheets, spellings
 from botorch_transfer.search_space.parameters import (
     Array,
     CategoricalParameter,
@@ -86,15 +86,18 @@ def check_arguments(
                 raise kind(f"{name} is {' '.join(repr(value).split())[:60]}: {remedy}.")
 
 
-def check_table(frame: DataFrame, columns: Collection[Any]) -> DataFrame:
+def check_table(frame: DataFrame, columns: Collection[Any], known: Iterable[Any] = ()) -> DataFrame:
     """Converts column names to text; raises an error if one of ``columns`` occurs twice.
 
     Args:
         frame: The table.
         columns: Names of the columns that must not occur twice.
+        known: Further names that columns of the table may have.
 
     Returns:
-        The table with column names as text: the name 1 becomes ``"1"``.
+        The table with column names as text: the name 1 becomes ``"1"``. Letters with accents are
+        written as in ``columns`` and ``known``. Named levels of the index become columns, unless
+        there is a column with this name.
 
     Raises:
         InputDataError: If ``frame`` is not a ``DataFrame``, if column names have several levels, or
@@ -107,7 +110,16 @@ def check_table(frame: DataFrame, columns: Collection[Any]) -> DataFrame:
             f"The column names have {levels} levels: flatten the names, for example by "
             "frame.columns = frame.columns.get_level_values(-1)."
         )
-    names = list(map(str, frame.columns))
+    index: Any = frame.index
+    if {*index.names} != {None}:
+        new = {
+            str(n): index.get_level_values(n)
+            for n in index.names
+            if n not in {None, *frame.columns}
+        }
+        index = index.set_names([None] * index.nlevels) if index.is_unique else range(len(index))
+        frame = frame.set_axis(index).assign(**new)
+    names = as_known(frame.columns, [*columns, *known])
     for name in columns:
         if names.count(str(name)) > 1:
             raise InputDataError(f"The table has several columns {name!r}: keep one column.")
@@ -173,6 +185,9 @@ class SearchSpace:
         _check_names("feature", self.feature_names)
         for rank, parameter in enumerate(self.parameters):
             _check_condition(parameter, self.parameters[:rank])
+            if same := spellings(getattr(parameter, "values", ())):
+                text = "Values of %r differ only in spelling (%s): use one text for the same value"
+                logger.warning(text, parameter.name, same)
 
     @classmethod
     def of(cls, given: Any) -> SearchSpace:

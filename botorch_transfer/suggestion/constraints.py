@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import keyword
+import logging
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -27,6 +28,8 @@ from torch import Tensor
 
 from botorch_transfer.search_space import SearchSpace
 from botorch_transfer.search_space.cells import hint
+
+logger = logging.getLogger(__name__)
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -140,7 +143,7 @@ def read_constraint(text: str, space: SearchSpace) -> list[Condition]:
     text = with_operators(text)
     try:
         reader = _Reader(text, space)
-        return [reader.read(part) for part in _conjuncts(_parse(text, space.columns))]
+        found = [reader.read(part) for part in _conjuncts(_parse(text, space.columns))]
     except (SyntaxError, KeyError, ZeroDivisionError) as error:
         equals = re.search(r"(?<![<>=!])=(?!=)", QUOTED.sub("", text))
         problem = "has = in place of ==" if equals else "is not a linear comparison of parameters"
@@ -155,6 +158,20 @@ def read_constraint(text: str, space: SearchSpace) -> list[Condition]:
             "Put text values, names with spaces and reserved words such as lambda into quotation "
             f"marks. The parameters are {', '.join(space.columns)}."
         ) from error
+    if all(_is_idle(condition, space) for condition in found):
+        logger.warning("The constraint %r holds in the whole search space: check its unit", text)
+    return found
+
+
+def _is_idle(condition: Condition, space: SearchSpace) -> bool:
+    """Returns whether a condition holds because it compares one parameter beyond its range."""
+    parameter, *others = [p for p in space.parameters if names_some(condition.code, [p.name])]
+    if others or not parameter.is_numeric:
+        return False
+    bounds = parameter.decode(np.array([[0.0], [1.0]]))
+    (low, high), weights = bounds[parameter.name], condition.weights.values()
+    ends = condition.ends.get(parameter.name) or [condition.bound / weight for weight in weights]
+    return all(not low <= end <= high for end in ends) and bool(condition.holds(bounds).all())
 
 
 def names_some(text: str, columns: Collection[str]) -> bool:

@@ -407,12 +407,12 @@ def predict_rows(
     """
     check_arguments({"seed": seed})
     with errors_in("In the rows to predict"):
-        check_table(rows, ())
+        names = tables.space.number_columns
+        table = check_table(rows, (), names)
         if rows.empty:
             raise ValueError("There are no rows to predict: add rows to the table.")
-        names = tables.space.number_columns
-        check_same_units({**tables.given, "rows": rows}, names)
-        X = tables.space.encode(with_numbers(rows, names))
+        check_same_units({**tables.given, "rows": table}, names)
+        X = tables.space.encode(with_numbers(table, names))
     with _fitted(tables, model, seed) as (_, tables, models):
         if not models:
             raise ValueError("No model is fitted: give a history or runs, and omit model='sorted'.")

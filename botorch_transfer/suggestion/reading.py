@@ -47,6 +47,7 @@ from botorch_transfer.search_space.cells import (
     check_same_units,
     in_per_cent,
     likely_column,
+    with_known,
     with_numbers,
 )
 from botorch_transfer.search_space.guess import STEPS, usual_goal
@@ -439,8 +440,12 @@ def read_study(
         if history.empty:
             logger.warning("The history has no rows: the search starts without old runs")
             history = None
-    runs, candidates = (None if t is None else check_table(t, ()) for t in (runs, candidates))
     space = space if space is None else SearchSpace.of(space)
+    used = [*getattr(space or candidates, "columns", ()), task, status, step, run, cost, noise]
+    used += [outcome] if isinstance(outcome, str) else outcome
+    history, runs, candidates = (
+        t if t is None else check_table(t, (), used) for t in (history, runs, candidates)
+    )
     tables = [table for table in (history, runs) if table is not None]
     columns = getattr(candidates, "columns", ())
     parameters = [c for c in columns if all(c in table for table in tables[:1])]
@@ -473,6 +478,7 @@ def read_study(
             )
     if space is None:
         raise TypeError("space is None: give a SearchSpace, or give candidates=.")
+    fixed, missing = (with_known(given, space.columns) for given in (fixed, missing))
     linear = [constraint for text in between for constraint in read_constraint(text, space)]
     given = {"history": history, "runs": runs, "candidates": candidates}
     given["fixed values"] = DataFrame([fixed]) if fixed else None
@@ -560,7 +566,7 @@ def read_tables(
         kinds = ["outcome" if each.is_objective else "constraints" for each in outcomes]
         named: list[tuple[str, Any]] = [*zip(kinds, names, strict=True), ("task", task)]
         named += [("noise", o.noise) for o in outcomes if o.noise in history.columns]
-        check_columns(history, space, named, missing or {}, changed=True)
+        history = check_columns(history, space, named, missing or {}, changed=True)
         history = with_numbers(history, space.number_columns)
     places = "In the history", "In the runs"
     history, runs = measured([history, runs], outcomes, status, task, places)
