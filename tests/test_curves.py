@@ -120,7 +120,7 @@ def test_rows_of_a_run_are_found_by_columns_or_by_growing_steps() -> None:
     assert sorted(len(curve.steps) for curve in by_column) == [20] * 40
     assert len(read_curves(NEW, "loss", "epoch")) == 40
     twice = concat([NEW[NEW["run"] == 0]] * 2)
-    assert len(read_curves(twice, "loss", "epoch", run="run")) == 2
+    assert len(read_curves(twice.set_index("run"), "loss", "epoch", run="run")) == 2
 
 
 def test_full_length() -> None:

@@ -88,9 +88,9 @@ def test_rows_that_occur_twice_are_warned_of_but_not_replicates(caplog):
 
 
 def test_task_names_that_differ_only_in_case_or_blanks_are_warned_of(caplog):
-    read(table(dataset=["P 1", "P2", "p1", "P3", "P 1"]))
+    read(table(dataset=["P 1", "01", "p1", "1.0", "P 1"]))
     (told,) = caplog.messages
-    assert "Task names differ only in case or blanks ('P 1' and 'p1'): use one name" in told
+    assert "Task names differ only in spelling ('P 1' and 'p1'; '01' and '1.0'): use" in told
 
 
 def test_summary_rows_are_warned_of(caplog):
@@ -508,14 +508,19 @@ def test_columns_that_are_not_read_may_have_one_name():
     assert read(frame).keys() == {"a", "b"}
 
 
-def test_blanks_around_choices_and_tasks_do_not_matter():
-    clean = table(kind=["x", "y", "x", "y", "y"])
-    space = SearchSpace([*SPACE.parameters, CategoricalParameter("kind", ("x", "y"))])
-    blanks = table(kind=["x ", " y", "x", "y\t", "y"])
-    blanks["dataset"] = ["b", "a ", "b", "a", " b"]
-    found, expected = read(blanks, space), read(clean, space)
-    assert found.keys() == expected.keys()
-    assert all(torch.equal(found[name].X, expected[name].X) for name in expected)
+def test_blanks_and_two_forms_of_accents_do_not_matter():
+    one, two = "\u00e9", "e\u0301"  # the same letter
+    space = SearchSpace([*SPACE.parameters, CategoricalParameter(one, ("x", one))])
+    expected = read(table(**{one: ["x", one, "x", one, one]}), space)
+    blanks = table(
+        dataset=["b", "a ", "b", "a", " b"], kind=["x ", f" {two}", "x", f"{two}\t", two]
+    )
+    for rename in ({"kind": one}, {"kind": two}, {"kind": f"k{two}"}):
+        frame = blanks.rename(columns=rename)
+        found = read(frame, space, rename={f"k{one}": two} if len(rename["kind"]) > 2 else None)
+        assert found.keys() == expected.keys()
+        assert all(torch.equal(found[name].X, expected[name].X) for name in expected)
+    assert read(table(), space, missing={two: two})["a"].X.equal(expected["a"].X)
 
 
 # ------------------------------------------------------------------------------- very bad outcomes

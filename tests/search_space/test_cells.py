@@ -120,6 +120,7 @@ def test_empty_cells_behind_the_last_column_shift_nothing(tmp_path):
         ('"Yield, %";"Time, h"\n80;1,5\n', ["Yield, %", "Time, h"], 2),
         ("\n\nx;k\n0,1;a\n", ["x", "k"], 4),
         ("sep=;\na;b\n1;2\n", ["a", "b"], 3),
+        ("a | b\n--|--\n1,5 | 2\n", ["a", "b"], 3),
     ],
 )
 def test_the_separator_is_found(tmp_path, text, columns, first):
@@ -204,6 +205,7 @@ def test_excel_files(tmp_path, monkeypatch):
         (None, TypeError, "The file name is a NoneType: give a text"),
         (pd.DataFrame(), TypeError, "The file name is a DataFrame: give a text"),
         ("bytes.csv", ValueError, "bytes.csv is not a text file"),
+        ("blank.csv", ValueError, "blank.csv has blanks between the cells: separate the cells by"),
         (".", IsADirectoryError, r"^\. is a folder: name a file in it\.$"),
         ("none.csv", FileNotFoundError, r"^There is no file none\.csv\.$"),
         ("a" * 999, OSError, r"^a+ cannot be opened \(.+\): check the file and"),
@@ -212,6 +214,7 @@ def test_excel_files(tmp_path, monkeypatch):
 def test_what_is_no_file_of_text_is_one_sentence(path, kind, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bytes.csv").write_bytes(b"\x89PNG\0\0")
+    (tmp_path / "blank.csv").write_text("task T  yield\na    80    0.5\n")
     with pytest.raises(kind, match=message):
         read_table(path)
 
@@ -219,10 +222,11 @@ def test_what_is_no_file_of_text_is_one_sentence(path, kind, message, tmp_path, 
 def test_a_word_behind_few_of_the_numbers_is_told(caplog):
     caplog.set_level("WARNING", logger="botorch_transfer")
     frame = pd.DataFrame({"y": [3, 4, "4O", 5], "T": ["1 bar", "2 bar", 3, 4]})
-    assert with_numbers(frame, ["y", "T"])["y"].tolist() == [3, 4, 4, 5]
-    assert caplog.messages == [
-        "The column 'y' has '4O' in row 2, with text after the number, unlike most cells: check it."
-    ]
+    frame = frame.assign(load=["10 %", "5 %", 0.1, 0], share=["10 %", "5 %", 7, 1])
+    assert with_numbers(frame, frame.columns)["y"].tolist() == [3, 4, 4, 5]
+    word, fraction = caplog.messages
+    assert "'y' has '4O' in row 2, with text after the number, unlike most cells: check it." in word
+    assert "'load' has 0.1 in row 2, maybe a fraction, unlike cells in %: write perc" in fraction
 
 
 @pytest.mark.parametrize(

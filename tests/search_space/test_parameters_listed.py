@@ -228,6 +228,7 @@ def test_old_values_with_descriptors_keep_their_place():
     ("change", "message"),
     [
         ({"pKa": [1, 2, None, 4]}, "'méthanol' has descriptors that are missing or not finite"),
+        ({"pKa": [1, 2, 3, -999]}, "'DMSO' has descriptors that are missing or not finite"),
         ({"pKa": ["x", 2, 3, 4]}, "'water' has descriptors that are missing or not finite"),
         ({"pKa": 1.0, "polarity": [1, 2, 3, 2]}, "'DMSO' has the descriptors of another value"),
         ({"solvent": ["water", "water", "b", "c"]}, "'water' has two rows of descriptors"),
@@ -235,10 +236,9 @@ def test_old_values_with_descriptors_keep_their_place():
     ],
 )
 def test_wrong_descriptors_are_refused(change, message):
+    values, table = ("water", "THF", "DMSO"), DESCRIPTORS.assign(**change)
     with pytest.raises(ValueError, match=f"Parameter 'solvent': the value {message}"):
-        CategoricalParameter(
-            "solvent", ("water", "THF", "DMSO"), None, DESCRIPTORS.assign(**change)
-        )
+        CategoricalParameter("solvent", values, descriptors=table)
 
 
 def test_a_new_solvent_is_near_to_known_ones():

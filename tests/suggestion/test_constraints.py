@@ -54,10 +54,13 @@ def test_texts_are_read_as_sums(text, weights, bound, is_equality):
     assert (found.weights, found.bound, found.is_equality) == (weights, bound, is_equality)
 
 
-def test_a_chain_is_two_constraints():
+def test_a_chain_is_two_constraints(caplog):
     lower, upper = read_constraint("0.2 <= a + b <= 1", SPACE)
     frame = pd.DataFrame({"a": [0.1, 0.5, 0.9], "b": [0.05, 0.5, 0.2]})
     assert (lower.holds(frame) & upper.holds(frame)).tolist() == [False, True, False]
+    for text in ("-1 < a < 9", "0 <= a <= 1", "a < 9 or a + b < 1", "-1 < a < 0.5", "not a > 9"):
+        read_constraint(text, SPACE)
+    assert [m.split("'")[1] for m in caplog.messages] == ["-1 < a < 9", "not a > 9"]
 
 
 @pytest.mark.parametrize(
