@@ -286,10 +286,7 @@ def read_table(path: str | PathLike[str], choices: Container[str] = ()) -> DataF
             frame[name] = text[name].map(stripped)
     unnamed = [n for n in frame if str(n).startswith("Unnamed: ") and frame[n].notna().any()]
     if len(unnamed) > 1 and 2 * len(unnamed) >= len(frame.columns):
-        raise ValueError(
-            f"{path} has {len(unnamed)} columns without a name in its first row: delete the rows "
-            "above the row of column names."
-        )
+        raise ValueError(f"{path} lacks column names: delete rows above the row of column names.")
     return frame.dropna(how="all")
 
 
@@ -324,10 +321,9 @@ def even_lines(path: str | PathLike[str], content: str, sep: str) -> dict[int, l
         width = len(next(iter(found.values()), line))
         if len(line) < width or any(line[width:]):
             raise ValueError(
-                f"{path} has {len(line)} cells in row {row}, but {width} column names: put text "
-                f"or numbers that contain {sep!r} in quotation marks or separate the cells by "
-                "semicolons, write a separator for each empty cell, and delete rows above the row "
-                "of column names."
+                f"{path} has {len(line)} cells in row {row}, but {width} column names: if text or "
+                f"numbers contain {sep!r}, use another separator; write a separator for each empty "
+                "cell, and delete rows above the row of column names."
             )
         found[row] = line[:width]
     if not found:

@@ -212,10 +212,7 @@ class _RangeParameter(Parameter):
         lower, upper = self.lower, self.upper
         are_numbers = isinstance(lower, Real) and isinstance(upper, Real)
         if not (are_numbers and -math.inf < lower <= upper < math.inf):
-            yield (
-                f"has the lower bound {lower!r} and the upper bound {upper!r}: give finite "
-                "numbers, the lower bound not above the upper bound"
-            )
+            yield f"has the bounds {lower!r} and {upper!r}: give finite numbers, the smaller first"
         if self.log is True and lower <= 0:
             yield f"has log=True and the lower bound {lower}: give a positive lower bound"
 
@@ -336,10 +333,7 @@ class FloatParameter(_RangeParameter):
         elif step is not None:
             first, last = self._steps
             if last - first < int(self.lower != self.upper):
-                yield (
-                    f"has too few multiples of its step {step} in its range [{self.lower}, "
-                    f"{self.upper}]: widen the range, or give a smaller step"
-                )
+                yield f"has too few multiples of its step {step} in its range: widen the range"
         if log not in (True, False, "1-x"):
             yield f"has log={log!r}: use True, False or '1-x'"
         if log == "1-x" and self.upper >= 1:

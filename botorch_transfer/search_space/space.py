@@ -107,18 +107,13 @@ def check_table(frame: DataFrame, columns: Collection[Any], known: Iterable[Any]
         raise InputDataError(f"The table is a {type(frame).__name__}: give a pandas DataFrame.")
     if (levels := frame.columns.nlevels) > 1:
         raise InputDataError(
-            f"The column names have {levels} levels: flatten the names, for example by "
-            "frame.columns = frame.columns.get_level_values(-1)."
+            f"The column names have {levels} levels: flatten the names to one level."
         )
     index: Any = frame.index
     if {*index.names} != {None}:
-        new = {
-            str(n): index.get_level_values(n)
-            for n in index.names
-            if n not in {None, *frame.columns}
-        }
-        index = index.set_names([None] * index.nlevels) if index.is_unique else range(len(index))
-        frame = frame.set_axis(index).assign(**new)
+        labels = index.set_names([None] * index.nlevels) if index.is_unique else range(len(index))
+        new = [name for name in index.names if name not in {None, *frame.columns}]
+        frame = frame.set_axis(labels).assign(**{str(n): index.get_level_values(n) for n in new})
     names = as_known(frame.columns, [*columns, *known])
     for name in columns:
         if names.count(str(name)) > 1:
@@ -174,9 +169,8 @@ class SearchSpace:
         wrong = [part for part in parts if not isinstance(part, Parameter)] if is_list else [given]
         if wrong:
             raise TypeError(
-                f"A search space takes a list of parameters, not {wrong[0]!r}: give a list of "
-                "parameters such as FloatParameter('x', 0, 1), or use SearchSpace.from_dict for a "
-                "dictionary, SearchSpace.from_json for a file, or guess_space for a table."
+                f"A search space takes a list of parameters, not {wrong[0]!r}: give a list such "
+                "as [FloatParameter('x', 0, 1)], or use SearchSpace.from_dict or guess_space."
             )
         object.__setattr__(self, "parameters", parts)
         if not self.parameters:

@@ -94,7 +94,7 @@ def test_integers_of_any_point_are_in_range_and_encode_to_themselves(lower, widt
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: FloatParameter("p", 2.5, 2.0), "'p' has the lower bound 2.5 and the upper"),
+        (lambda: FloatParameter("p", 2.5, 2.0), "'p' has the bounds 2.5 and 2.0: give"),
         (lambda: FloatParameter("p", 0.0, np.inf), "give finite numbers"),
         (lambda: FloatParameter("p", np.nan, 1.0), "give finite numbers"),
         (lambda: FloatParameter("p", 0.0, 1.0, log=True), "log=True and the lower bound 0.0"),
@@ -103,7 +103,7 @@ def test_integers_of_any_point_are_in_range_and_encode_to_themselves(lower, widt
         (lambda: FloatParameter("p", 0, 1, step=0), "'p' has the step 0: give a step above 0"),
         (lambda: FloatParameter("p", 0.1, 0.4, step=0.5), "too few multiples of its step 0.5"),
         (lambda: FloatParameter("p", 0.0, 1.0, step=5), "too few multiples of its step 5 in"),
-        (lambda: IntegerParameter("p", 5, 3), "'p' has the lower bound 5 and the upper"),
+        (lambda: IntegerParameter("p", 5, 3), "'p' has the bounds 5 and 3: give"),
         (lambda: IntegerParameter("p", 0, 3, log=True), "log=True and the lower bound 0"),
         (lambda: IntegerParameter("p", 0.5, 3), "give whole numbers"),
     ],
