@@ -180,7 +180,7 @@ class SourceGPs(ConditionedPrior):
             **options: As in :meth:`fit`.
 
         Returns:
-            A new prior with the old tasks first. This prior does not change.
+            A new prior, in which the old tasks precede the new ones. The old prior does not change.
 
         Raises:
             InputDataError: If the new data are invalid, have a different number of inputs, or use
