@@ -631,9 +631,10 @@ def source_z_scores(model: Any, X: Tensor) -> tuple[Sequence[str], Tensor]:
 
     Returns:
         The names of ``M`` source tasks, and an ``M x n`` tensor of z-scores: the task's posterior
-        mean at the row, minus the task's average outcome, divided by the posterior standard
-        deviation. If the model gives a task a small weight, the task's z-scores are minus infinity.
-        Both results are empty unless the model has a posterior for each source task.
+        mean at the row, divided by its posterior standard deviation. Means are in standardized
+        units, in which an average outcome is zero. If the model gives a task a small weight, the
+        task's z-scores are minus infinity. Both results are empty unless the model has a posterior
+        for each source task.
     """
     informed: Any = getattr(model, "member_on_sources", None)
     if informed is None:
