@@ -286,7 +286,7 @@ class PopulationGP(SourcePosteriorGP):
     model rescales the target outcomes.
 
     Args:
-        prior: A :class:`SourcePopulation`, or source data to fit a :class:`SourcePopulation` to.
+        prior: A :class:`SourcePopulation`, or source data to which such a prior is fitted.
         covar_module: The kernel from which ``k`` is computed by subtracting the mean over the
             reference points, in units of a standardized task. The default is the kernel of the
             source tasks' own functions, with fixed hyperparameters. If you give a kernel, its
