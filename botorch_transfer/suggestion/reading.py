@@ -500,7 +500,7 @@ def read_study(
         is_known = any(column in table for table in tables)
         if not is_known and (argument, column) != ("status", "status"):
             raise InputDataError(
-                f"No table has the column {column!r}: set {argument}= to an existing column."
+                f"No table has the column {column!r}: choose an existing column for {argument}=."
             )
     key = space.columns if run is None else [run]
     curves = None if step is None else CurveColumns(step, key, status)
@@ -618,7 +618,7 @@ def _hint_at_steps(history: DataFrame, space: SearchSpace, task: str) -> None:
         if STEPS.fullmatch(str(name)) and name not in space.columns:
             steps = to_numeric(history[name], errors="coerce").groupby(history[task])
             if steps.nunique().max() > 2:
-                message = "%r looks like the steps of learning curves: give the column by step="
+                message = "%r looks like the steps of learning curves: set step= to this column"
                 logger.warning(message, name)
 
 

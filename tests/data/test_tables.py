@@ -291,11 +291,11 @@ def test_a_renamed_column_is_found():
         ({"goal": "minimize"}, ValueError, "goal is 'minimize': use 'max' or 'min'"),
         ({"failed": "keep"}, ValueError, "failed= is 'keep': use 'drop' or 'worst'"),
         ({"missing": {"c": 1}}, ValueError, "missing= names 'c', .* use one of kernel, C, deg"),
-        ({"noise": "sem"}, InputDataError, "no column 'sem': set noise= to an existing column"),
+        ({"noise": "sem"}, InputDataError, "no column 'sem': choose an existing column for noise="),
         ({"noise": "C"}, InputDataError, "is both a parameter and"),
         ({"outcome": "C"}, InputDataError, "is both a parameter and"),
         ({"outcome": {"accuracy"}}, TypeError, "give a name, or a list of names"),
-        ({"task": None}, InputDataError, "no column None: set task= to an existing column"),
+        ({"task": None}, InputDataError, "no column None: choose an existing column for task="),
         ({"task": "accuracy"}, InputDataError, "'accuracy' is both the column of outcome="),
         ({"missing": ["C"]}, TypeError, "missing is .*: give a dict"),
         ({"rename": ["C"]}, TypeError, "rename is .*: give a dict"),
@@ -331,9 +331,9 @@ def test_columns_that_are_there_twice_are_refused(name):
 
 
 def test_tables_without_tasks_or_outcomes_are_refused():
-    with pytest.raises(InputDataError, match=r"no column 'dataset': .* by task="):
+    with pytest.raises(InputDataError, match=r"no column 'dataset': .* for task="):
         read(table().drop(columns="dataset"))
-    with pytest.raises(InputDataError, match=r"no column 'accuracy': .* by outcome="):
+    with pytest.raises(InputDataError, match=r"no column 'accuracy': .* for outcome="):
         read(table().drop(columns="accuracy"))
     with pytest.raises(InputDataError, match=r"'dataset' has no value in row 3, so .* no task"):
         read(table(dataset=["b", "a", "b", None, "b"]))

@@ -573,7 +573,7 @@ def test_wrong_tables_are_refused():
     with pytest.raises(ValueError, match="If history= is a table or a prior, space= is"):
         TransferSampler(table())
     study = optuna.create_study(sampler=sampler(history=table().rename(columns={"value": "loss"})))
-    with pytest.raises(InputDataError, match="no column 'value': set outcome= to an existing"):
+    with pytest.raises(InputDataError, match="no column 'value': choose an existing column"):
         study.ask(UNIT)
     study = optuna.create_study(sampler=sampler(outcome=["value", "time"]))
     with pytest.raises(ValueError, match="outcome= names 2 columns, but the study has 1"):

@@ -213,7 +213,7 @@ def test_points_of_another_shape_or_scale_are_refused():
         ([], "has no parameters"),
         ([FloatParameter("a", 0, 1)] * 2, "more than one parameter 'a'"),
         ([CategoricalParameter("a", (1, "1"))], "more than one feature 'a=1'"),
-        ([FloatParameter("a", 0, 1, active_if={"b": 1})], "parent 'b': list a"),
+        ([FloatParameter("a", 0, 1, active_if={"b": 1})], "parent 'b': 'b' must be a categorical"),
         (
             [FloatParameter("a", 0, 1, active_if={"b": 1}), IntegerParameter("b", 0, 1)],
             "of 'a' has the parent 'b': 'b' must be .* listed before 'a'",
