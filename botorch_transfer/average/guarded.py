@@ -135,7 +135,8 @@ class GuardedTransferGP(AveragedGP):
     leave-one-out predictions of both models, and favours transfer a priori. With one or two target
     points, the weight depends on the likelihoods of both models before any fit. Without target
     points, ``p`` is one, with one exception: if the prior is a :class:`SourceGPs` of five or more
-    tasks that do not predict one another, ``p`` is zero, and predictions are constant.
+    tasks and, on average, these tasks do not predict one another, ``p`` is zero, and predictions
+    are constant.
 
     Use the model if old tasks may mislead, for instance because they come from another machine, or
     because the sign of an outcome has changed. If the old tasks agree with one another, the first

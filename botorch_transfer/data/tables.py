@@ -462,10 +462,11 @@ def without_repeats(
 
     Returns:
         The old runs of the remaining tasks. A task repeats another task if at least 90 % of its
-        runs are also runs of the other task, and if these runs have at least five different
-        outcomes. In a task of three or four runs, all outcomes must differ. A task repeats the
-        current study if it has at least three runs of the study, and the outcomes of these runs all
-        differ. If these runs are at least 90 % of the task's runs, two different outcomes suffice.
+        runs are also runs of the other task. These shared runs must have at least five different
+        outcomes; if the task has only three or four runs, their outcomes must all differ. A task
+        repeats the current study if it shares at least three different runs with the study, and
+        their outcomes all differ. If at least 90 % of the task's runs are shared, two different
+        outcomes among the shared runs suffice.
     """
     history = _without_copies(history, space, outcomes, task)
     if runs is None:

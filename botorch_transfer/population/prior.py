@@ -283,7 +283,7 @@ class ConditionedPopulation(ConditionedBatch):
         return self.stationary.between(x, self.points)
 
 
-#: Maximum number of rows of a task; more rows are condensed to the task's own inducing points.
+#: If a task has more rows than this number, they are condensed to the task's own inducing points.
 MAX_ROWS_OF_TASK = 1500
 
 _MAX_OWN_INDUCING = 512
@@ -323,11 +323,11 @@ class _OwnPart(NamedTuple):
     def block(self, common: Stationary, X: Tensor, Y: Tensor, noise: Tensor) -> _Block:
         """Summarizes the data of one task as observations of the common function plus a residual.
 
-        More than ``MAX_ROWS_OF_TASK`` rows are first condensed to inducing inputs. The condensed
-        data are a precision matrix ``Λ`` of the task's function values and the vector ``Λ y``. The
-        covariance of the residual is then ``R = G + Λ⁻¹``, with the covariance ``G`` of level plus
-        own function at the inducing inputs. Rows between inducing inputs then do not count as
-        independent observations of the common function.
+        If there are more than ``MAX_ROWS_OF_TASK`` rows, they are first condensed to inducing
+        inputs. The condensed data are a precision matrix ``Λ`` of the task's function values and
+        the vector ``Λ y``. The covariance of the residual is then ``R = G + Λ⁻¹``, with the
+        covariance ``G`` of level plus own function at the inducing inputs. Rows between inducing
+        inputs then do not count as independent observations of the common function.
         """
         if len(X) <= MAX_ROWS_OF_TASK:
             root = psd_safe_cholesky(self.covariance(X, X) + noise.diag())
@@ -378,12 +378,14 @@ class PopulationOptions:
 
     Args:
         max_iter: The maximum number of L-BFGS-B iterations.
-        fit_points: The hyperparameters are fitted to at most this number of points of all tasks
-            together. Each task contributes the same share of its points, evenly spaced from its
-            worst to its best outcome, but at least five points. If there are too many tasks for
-            five points each, some tasks are left out.
-        max_inducing: The maximum number of inducing points. The GP is conditioned on all points;
-            more points than ``max_inducing`` are condensed to inducing points.
+        fit_points: The maximum number of points of all tasks together to which hyperparameters are
+            fitted. If there are more points, about the same fraction of each task's points is
+            selected, but at least five points per task. A task's selected points are evenly spaced
+            in the order of its outcomes. If there are too many tasks for five points each, some
+            tasks are left out.
+        max_inducing: The maximum number of inducing points. The GP is conditioned on all points. If
+            the tasks together have more points than ``max_inducing``, the points are condensed to
+            inducing points.
 
     Raises:
         ValueError: If a number is out of range.
@@ -600,8 +602,8 @@ class SourcePopulation(ConditionedPrior):
     level ``a_m``, a function ``c`` that all tasks share, and the task's own function ``h_m``, which
     has mean zero over some of the source inputs. All tasks share the hyperparameters, so a few
     points of each task suffice. A single task is enough. Hyperparameters are fitted to at most
-    ``fit_points`` points. Predictions use all points: more than ``max_inducing`` points are
-    condensed to inducing points.
+    ``fit_points`` points. Predictions use all points; if there are more than ``max_inducing``
+    points, they are condensed to inducing points.
 
     Build a prior by :meth:`fit`, not by the constructor.
 
