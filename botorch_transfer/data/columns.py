@@ -116,12 +116,12 @@ def check_columns(
             raise InputDataError(
                 f"The table has no column for parameter {name!r}, but it has a column {likely!r}: "
                 f"if both mean the same, pass rename={{{likely!r}: {name!r}}}. If not, pass "
-                f"missing={{{name!r}: ...}} with the old runs' value, or None if it is unknown."
+                f"missing={{{name!r}: ...}} with the value that old runs had, or None if unknown."
             )
         if changed:
             text = (
                 f"No old run records {name!r}, so old runs carry no information about {name!r}: "
-                f"pass missing={{{name!r}: ...}} with the old runs' value, or None if it is unknown"
+                f"pass missing={{{name!r}: ...}} with the value that they had, or None if unknown"
             )
             fits = [c for c in left if not is_measure(str(c)) and _fits(frame[c], parameter)]
             if fits:

@@ -465,8 +465,8 @@ def without_repeats(
         runs are also runs of the other task. These shared runs must have at least five different
         outcomes; if the task has only three or four runs, their outcomes must all differ. A task
         repeats the current study if it shares at least three different runs with the study, and
-        their outcomes all differ. If at least 90 % of the task's runs are shared, two different
-        outcomes among the shared runs suffice.
+        either the outcomes of the shared runs all differ, or the shared runs are at least 90 % of
+        the task's runs and have at least two different outcomes.
     """
     history = _without_copies(history, space, outcomes, task)
     if runs is None:

@@ -314,8 +314,8 @@ def log_bounds(hyperparameters: GPHyperparameters, dim: int) -> Tensor:
 def _on_one_thread(function: Callable[..., T]) -> Callable[..., T]:
     """Wraps a function so that PyTorch uses only one thread within each call.
 
-    One thread for each job is faster than several threads for one job, because PyTorch factorizes
-    the matrices of a batch one by one.
+    Parallel calls with one thread each are faster than successive calls with several threads,
+    because PyTorch factorizes the matrices of a batch one by one.
     """
     before = torch.get_num_threads()
 

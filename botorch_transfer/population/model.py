@@ -285,7 +285,7 @@ class PopulationGP(SourcePosteriorGP):
     target outcomes.
 
     Args:
-        prior: A :class:`SourcePopulation`, or source data to fit a :class:`SourcePopulation` to.
+        prior: A :class:`SourcePopulation`, or source data to which such a prior is fitted.
         covar_module: The kernel ``k`` of the target's own function, in units of a standardized
             task. The default is the kernel of the source tasks' own functions, with fixed
             hyperparameters. If you give a kernel, its parameters are fitted to the target.

@@ -141,7 +141,7 @@ def centred_between(
 class ConditionedPopulation(ConditionedBatch):
     r"""Posterior of the function that all source tasks share, given the data of all source tasks.
 
-    Build it by :meth:`from_data`. With many data, the posterior is approximated on inducing points.
+    Build it by :meth:`from_data`. For many data, inducing points approximate the posterior.
 
     Args:
         points: An ``N x d`` tensor: the inputs of all tasks' data, or inducing inputs.
@@ -214,7 +214,7 @@ class ConditionedPopulation(ConditionedBatch):
             kernel: The stationary kernel's name.
             names: The tasks' names.
             max_inducing: The maximum number of inducing points. If the data have more rows, the
-                posterior is approximated on inducing points. ``None`` for the exact posterior.
+                posterior is approximated with inducing points. ``None`` for the exact posterior.
 
         Returns:
             The posterior.
@@ -262,7 +262,7 @@ class ConditionedPopulation(ConditionedBatch):
 
     @torch.no_grad()
     def distilled(self) -> Self:
-        """Approximates the posterior on inducing points, at most half as many as ``points``."""
+        """Approximates the posterior with inducing points, at most half as many as ``points``."""
         kernel = Stationary(self.kernel, self.lengthscale, self.outputscale[0])
         inducing = InducingPoints.between(kernel, self.points)
         means = (self.parts @ self.flat_cross(inducing.points)[0].mT).mT
@@ -383,9 +383,9 @@ class PopulationOptions:
             selected, but at least five points per task. A task's selected points are evenly spaced
             in the order of its outcomes. If there are too many tasks for five points each, some
             tasks are left out.
-        max_inducing: The maximum number of inducing points. The GP is conditioned on all points. If
-            the tasks together have more points than ``max_inducing``, the points are condensed to
-            inducing points.
+        max_inducing: The maximum number of inducing points. The posterior is computed from all
+            points, and approximated with inducing points if the tasks together have more than
+            ``max_inducing`` points.
 
     Raises:
         ValueError: If a number is out of range.
@@ -602,8 +602,8 @@ class SourcePopulation(ConditionedPrior):
     level ``a_m``, a function ``c`` that all tasks share, and the task's own function ``h_m``, which
     has mean zero over some of the source inputs. All tasks share the hyperparameters, so a few
     points of each task suffice. A single task is enough. Hyperparameters are fitted to at most
-    ``fit_points`` points. Predictions use all points; if there are more than ``max_inducing``
-    points, they are condensed to inducing points.
+    ``fit_points`` points. The posterior is computed from all points, and approximated with inducing
+    points if there are more than ``max_inducing`` points.
 
     Build a prior by :meth:`fit`, not by the constructor.
 
@@ -681,7 +681,7 @@ class SourcePopulation(ConditionedPrior):
             max_inducing: As in :meth:`fit`.
 
         Returns:
-            A new prior with the old tasks first. This prior does not change.
+            A new prior: the old tasks, then the new tasks. The original prior does not change.
 
         Raises:
             InputDataError: If the new data are invalid, have a different number of inputs, or use
