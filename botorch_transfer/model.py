@@ -348,8 +348,8 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         noise: Hyperprior, starting value and bounds of the default likelihood's noise variance.
 
     Raises:
-        InputDataError: If the data have more than one outcome, the target and the source tasks have
-            different numbers of inputs, or values are not finite.
+        InputDataError: If the data have more than one outcome, if the target and the source tasks
+            have different numbers of inputs, or if values are not finite.
     """
 
     #: Default number of starts of a fit that are drawn from the hyperpriors.

@@ -30,8 +30,8 @@ def renamed(frame: DataFrame, rename: Mapping[str, str]) -> DataFrame:
         The table with the new names. All names are text.
 
     Raises:
-        InputDataError: If the table lacks a column that ``rename`` names, a new name is not text,
-            or two columns would have the same name.
+        InputDataError: If the table lacks a column that ``rename`` names, if a new name is not
+            text, or if two columns would have the same name.
     """
     frame = check_table(frame, ())
     rename = {str(old): new for old, new in rename.items()}

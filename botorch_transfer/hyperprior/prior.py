@@ -166,8 +166,8 @@ class Hyperprior(TransferPrior):
             The hyperprior, in double precision on the device of the first domain's data.
 
         Raises:
-            InputDataError: If there are no domains, two domains have the same name, the contexts
-                differ in size, or a domain is too large or has constant outcomes.
+            InputDataError: If there are no domains, if two domains have the same name, if the
+                contexts differ in size, or if a domain is too large or has constant outcomes.
             ValueError: If an argument is unknown or out of range.
 
         Example:

@@ -102,8 +102,9 @@ class JointTransferGP(TargetGP):
 
     Raises:
         InputDataError: If data are invalid, or too large for a joint model.
-        ValueError: If the input transform is not frozen, ``outcome_scale`` is unknown, the number
-            of kernels is wrong, or ``max_points`` is less than the number of source tasks.
+        ValueError: If the input transform is not frozen, if ``outcome_scale`` is unknown, if the
+            number of kernels is wrong, or if ``max_points`` is less than the number of source
+            tasks.
     """
 
     max_fit_iterations = 200  # the objective has flat ridges, on which a fit would not converge
@@ -411,8 +412,8 @@ class LinearCoregionalizationGP(_FreeCoregionalizationGP):
 
     Raises:
         InputDataError: If data are invalid, or too large for a joint model.
-        ValueError: If the input transform is not frozen, ``outcome_scale`` is unknown, ``rank`` is
-            out of range, or the number of kernels is wrong.
+        ValueError: If the input transform is not frozen, if ``outcome_scale`` is unknown, if
+            ``rank`` is out of range, or if the number of kernels is wrong.
 
     Example:
         >>> X = torch.rand(30, 2, dtype=torch.double)
@@ -462,8 +463,8 @@ class IntrinsicCoregionalizationGP(_FreeCoregionalizationGP):
 
     Raises:
         InputDataError: If data are invalid, or too large for a joint model.
-        ValueError: If the input transform is not frozen, ``outcome_scale`` is unknown, ``rank`` is
-            out of range, or there is more than one kernel.
+        ValueError: If the input transform is not frozen, if ``outcome_scale`` is unknown, if
+            ``rank`` is out of range, or if there is more than one kernel.
 
     Example:
         >>> X = torch.rand(30, 2, dtype=torch.double)
@@ -511,7 +512,7 @@ class JointHierarchicalGP(JointTransferGP):
 
     Raises:
         InputDataError: If data are invalid, or too large for a joint model.
-        ValueError: If the input transform is not frozen, ``outcome_scale`` is unknown, or the
+        ValueError: If the input transform is not frozen, if ``outcome_scale`` is unknown, or if the
             number of kernels is wrong.
 
     Example:
@@ -569,7 +570,7 @@ class WeightedSourceGP(_IndependentSourcesGP):
 
     Raises:
         InputDataError: If data are invalid, or too large for a joint model.
-        ValueError: If the input transform is not frozen, ``outcome_scale`` is unknown, or the
+        ValueError: If the input transform is not frozen, if ``outcome_scale`` is unknown, or if the
             number of kernels is wrong.
 
     Example:
@@ -633,7 +634,7 @@ class JointScaMLGP(_IndependentSourcesGP):
 
     Raises:
         InputDataError: If data are invalid, or too large for a joint model.
-        ValueError: If the input transform is not frozen, ``outcome_scale`` is unknown, or the
+        ValueError: If the input transform is not frozen, if ``outcome_scale`` is unknown, or if the
             number of kernels is wrong.
 
     Example:
