@@ -72,8 +72,8 @@ class OptunaHistory(NamedTuple):
             is ``"value"``, or ``"values_0"``, ``"values_1"`` and so on for several objectives. The
             outcomes of a failed trial are NaN.
         space: The search space of the usable parameters; ``None`` if no parameter is usable. A
-            parameter is usable if, in each study, all complete trials or no complete trials have a
-            value of the parameter. A conditional parameter is usable, too.
+            parameter that only some complete trials of a study have is usable only if it is
+            conditional on another parameter.
         distributions: Optuna's distribution of each parameter in ``space``, by name.
         directions: The direction of each objective, in the order of the outcome columns.
         curves: The learning curves of the trials. If the objective is minimized, values are
@@ -125,9 +125,9 @@ def history_from_optuna(
     The outcomes of a complete trial are its values. If the studies have one objective, the outcome
     of a pruned trial is a prediction of its final value. A
     :class:`~botorch_transfer.curves.CurvePrior`, fitted to the learning curves of all studies,
-    computes this prediction from the trial's intermediate values. If no complete trial has three
-    intermediate values, pruned trials are left out. Failed trials, and pruned trials without an
-    intermediate value, are kept without an outcome. Trials that have not finished are left out.
+    computes this prediction from the trial's intermediate values. Failed trials, and pruned trials
+    without an intermediate value, are kept without an outcome. Other pruned trials are left out if
+    no complete trial has three intermediate values. Trials that have not finished are left out.
 
     All outcomes have the directions of the first study. If a study has the opposite direction, its
     values are multiplied by -1.
