@@ -579,10 +579,10 @@ def parameter_of(
 ) -> Parameter:
     """Converts an Optuna distribution to a parameter of this package.
 
-    A numeric distribution with a step becomes an ordinal parameter if it has at most
-    ``MAX_LISTED_VALUES`` values. The step 1 of integers does not count as a step. Other numeric
-    distributions become ranges without a step; :func:`value_of` then rounds numbers to multiples of
-    the distribution's step.
+    Integers with the step 1 and numbers without a step become a range. Numbers with another step
+    become an ordinal parameter if there are at most ``MAX_LISTED_VALUES`` values. Otherwise, they
+    become a range without a step, and :func:`value_of` rounds each number to the nearest value of
+    the distribution.
 
     Args:
         name: The name of the parameter.
@@ -704,7 +704,7 @@ def value_of(distribution: BaseDistribution, cell: Any) -> Any:
 
     Returns:
         For a categorical distribution, the choice with this label. For a numeric distribution, the
-        number, rounded to a multiple of the distribution's step and clipped to the range.
+        nearest value of the distribution.
     """
     if isinstance(distribution, CategoricalDistribution):
         return next(choice for choice in distribution.choices if label(choice) == cell)

@@ -423,10 +423,10 @@ class ConditionedPrior(TransferPrior):
     def residual_variance(self) -> float:
         """Expected squared distance of a target from its sources, in the prior's units.
 
-        This is the geometric mean of ``M + 1`` values: a typical value, and for each source task
-        the mean squared distance from the other source tasks. With one source task, the result is
-        the typical value. With many source tasks, the data dominate. In a target model, the result
-        is the median of the residual variance's hyperprior.
+        This is the geometric mean of a typical value and of each source task's mean squared
+        distance from the mean prediction of the other source tasks. With one source task, the
+        result is the typical value. With many source tasks, the data dominate. In a target model,
+        the result is the median of the residual variance's hyperprior.
         """
         return self._expected(TYPICAL_RESIDUAL, self.differences, _LEAST_DIFFERENCE)
 

@@ -135,8 +135,8 @@ class GuardedTransferGP(AveragedGP):
     transfer. With three or more target points, ``p`` compares the leave-one-out predictions of both
     models. With one or two, ``p`` compares the likelihoods of these points under both priors, with
     the hyperparameters that the models had before any fit. Without target points, ``p`` is one,
-    with one exception: if the prior is a :class:`SourceGPs` of five or more tasks that do not
-    predict one another, ``p`` is zero, and predictions are constant.
+    with one exception: if the prior is a :class:`SourceGPs` of five or more tasks and, on average,
+    these tasks do not predict one another, ``p`` is zero, and predictions are constant.
 
     Use the model if old tasks may mislead, for instance because they come from another machine, or
     because the sign of an outcome has changed. If the old tasks agree with one another, the first

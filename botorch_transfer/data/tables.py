@@ -466,9 +466,9 @@ def without_repeats(
         The old runs of the remaining tasks. A task is left out if it shares at least 90 % of its
         runs with another task, and if the shared runs have at least five different outcomes. If the
         task has only three or four runs, all outcomes must differ instead. A task is also left out
-        if it shares at least three runs with the current study, and if the outcomes of the shared
-        runs all differ. Two different outcomes are enough if the study has at least 90 % of the
-        task's runs.
+        if it shares at least three different runs with the current study, and either the outcomes
+        of the shared runs all differ, or the shared runs are at least 90 % of the task's runs and
+        have at least two different outcomes.
     """
     history = _without_copies(history, space, outcomes, task)
     if runs is None:

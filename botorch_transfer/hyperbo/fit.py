@@ -149,10 +149,11 @@ class PretrainingOptions:
 class EmpiricalGaussian:
     r"""Empirical mean and covariance of outcomes, for groups of tasks with shared inputs.
 
-    A group is a set of tasks that were evaluated at the same inputs. The covariance ``Σ̃ = A Aᵀ``
-    of ``N`` tasks has a rank ``r < N``, often less than the number of inputs. The EKL therefore
-    compares a GP with the group only in the range (the column space) of ``Σ̃``. Groups with fewer
-    inputs or a lower rank than other groups are padded by zeros.
+    A group is a set of tasks that were evaluated at the same inputs. A group of ``N`` tasks has the
+    covariance ``Σ̃ = A Aᵀ`` between its inputs. The rank of ``Σ̃`` is less than ``N``, and often less
+    than the number of inputs, so :func:`ekl` compares a GP with the group only in the range (the
+    column space) of ``Σ̃``. If a group has fewer inputs or a lower rank than another group, its
+    tensors are padded by zeros.
 
     Args:
         mean: A ``G x P`` tensor: for each of ``G`` groups, the mean ``μ̃`` over the group's tasks

@@ -283,7 +283,7 @@ class ConditionedPopulation(ConditionedBatch):
         return self.stationary.between(x, self.points)
 
 
-#: Maximum number of rows of a task; more rows are condensed to the task's own inducing points.
+#: If a task has more rows than this number, they are condensed to the task's own inducing points.
 MAX_ROWS_OF_TASK = 1500
 
 _MAX_OWN_INDUCING = 512
@@ -380,10 +380,11 @@ class PopulationOptions:
 
     Args:
         max_iter: The maximum number of L-BFGS-B iterations.
-        fit_points: The hyperparameters are fitted to at most this number of points of all tasks
-            together. Each task contributes the same share of its points, at evenly spaced ranks
-            from its worst to its best outcome, but at least five points. If there are too many
-            tasks for five points each, some tasks are left out.
+        fit_points: The maximum number of points of all tasks together to which hyperparameters are
+            fitted. If there are more points, about the same fraction of each task's points is
+            selected, but at least five points per task. A task's selected points are evenly spaced
+            in the order of its outcomes. If there are too many tasks for five points each, some
+            tasks are left out.
         max_inducing: The maximum number of inducing points. The GP is conditioned on all points. If
             there are more than ``max_inducing`` points, the posterior is approximated with inducing
             points.

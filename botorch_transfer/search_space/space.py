@@ -609,8 +609,8 @@ def _check_size(parameter: Parameter, active: NDArray[np.bool_], max_rows: int) 
         raise ValueError(f"{problem}: use sample().")
     if active.sum() * parameter.size + (~active).sum() > max_rows:
         raise ValueError(
-            f"The search space has more than {max_rows:,} combinations, counted up to parameter "
-            f"{parameter.name!r}: raise max_rows, or use sample() or a continuous optimizer."
+            f"The parameters up to and including {parameter.name!r} have more than {max_rows:,} "
+            "combinations: raise max_rows, or use sample() or a continuous optimizer."
         )
 
 
