@@ -196,7 +196,7 @@ def decoded(path: str | PathLike[str]) -> tuple[str, str]:
 
 
 def about_file(path: str | PathLike[str], error: OSError) -> str:
-    """Describes an error of reading or writing a file in one sentence.
+    """Returns a sentence that describes why a file could not be read or written.
 
     Args:
         path: The file.
@@ -471,9 +471,10 @@ def check_same_units(
 ) -> None:
     """Raises an error if two tables have different units in the same column.
 
-    If only some tables have a unit, and the column's name does not contain the unit, a warning is
-    logged if the numbers with a unit differ much from the numbers without a unit. For kelvin, °F,
-    units of time and outcomes in per cent, the warning is also logged if the numbers are similar.
+    A warning is logged if three conditions hold: only some tables have a unit in the column; the
+    column's name does not contain the unit; and the numbers with a unit differ much from the
+    numbers without a unit. The third condition is not needed for kelvin, °F, units of time, and
+    outcomes in per cent.
 
     Args:
         tables: Mapping from the names of tables, for messages, to the tables. A table may lack some
@@ -556,8 +557,8 @@ def decimal_points(
     Args:
         frame: A table; it may lack some of the columns.
         columns: Columns that may hold numbers. Cells without a number do not change.
-        comma: Whether ``1,200`` is 1.2 if no number of any column shows the decimal mark. If
-            ``False``, such a number does not change.
+        comma: Whether ``1,200`` means 1.2 if no number of any column shows the decimal mark. If
+            ``False``, the text ``1,200`` then does not change.
 
     Returns:
         Mapping from each of the columns that holds text to the column's rewritten cells.
@@ -732,7 +733,7 @@ def without_summaries(tasks: Mapping[str, NDArray[np.intp]], labels: Any) -> lis
     found = [name for name in tasks if SUMMARY.fullmatch(name.strip(" .:"))]
     found = [name for name in found if len(tasks[name]) < len(tasks) > len(found)]
     for name in found:
-        text = "Task %r in row %s has the name of a summary: drop rows that sum up other rows"
+        text = "Task %r in row %s is named like a summary: drop rows that summarize other rows"
         logger.warning(text, name, labels[tasks[name][0]])
     return sorted(int(row) for name in tasks.keys() - found for row in tasks[name])
 

@@ -251,7 +251,7 @@ def test_rows_may_share_labels(caplog):
     total = frame.tail(1).assign(task="Total", x=900)
     space = guess_space(pd.concat([frame, frame, total]), task="task", outcome="loss")
     assert space.parameters == (IntegerParameter("x", 0, 5),)
-    assert "Task 'Total' in row 5 has the name of a summary: drop rows" in caplog.text
+    assert "Task 'Total' in row 5 is named like a summary: drop rows" in caplog.text
     with pytest.raises(
         InputDataError, match="'task' has no value in row 3, so the run has no task"
     ):
@@ -303,8 +303,8 @@ def test_zeros_on_a_logarithmic_scale_are_told(caplog):
     for values in (*ordinary, 10.0 ** np.arange(-5, -1), 10 ** np.linspace(-5, 1, 24)):
         column = np.resize(values, 24) * (np.arange(24) % 6 > 0)
         assert not guess_space(pd.DataFrame({"l2": column})).parameters[0].log
-    told = ["'l2' has 0 among values over 3.0", "'l2' has 0 among values over 5.7"]
-    assert [text[:32] for text in caplog.messages] == told
+    told = ["'l2' spans 3.0 decades but is 0", "'l2' spans 5.7 decades but is 0"]
+    assert [text[:31] for text in caplog.messages] == told
 
 
 @pytest.mark.parametrize("separator", [",", " ", "'"])
