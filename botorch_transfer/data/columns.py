@@ -39,10 +39,8 @@ def renamed(frame: DataFrame, rename: Mapping[str, str]) -> DataFrame:
         if not isinstance(new, str):
             raise InputDataError(f"rename= gives {old!r} the name {new!r}: give one name as text.")
         if old not in frame.columns:
-            raise InputDataError(
-                f"rename= names the column {old!r}, which the table lacks"
-                f"{hint(old, frame.columns)}: correct the old name."
-            )
+            problem = f"rename= names the column {old!r}, which the table lacks"
+            raise InputDataError(f"{problem}{hint(old, frame.columns)}: correct the old name.")
     names = [rename.get(name, name) for name in frame.columns]
     if twice := [name for name in rename.values() if names.count(name) > 1]:
         raise InputDataError(f"rename= gives two columns the name {twice[0]!r}: drop one column.")
@@ -89,24 +87,18 @@ def check_columns(
         kind = f"the column of {argument}="
         other = used.setdefault(column, kind)
         if other != kind and (argument, other) != ("task", "a parameter"):
-            raise InputDataError(
-                f"The column {column!r} is both {other} and {kind}: choose another "
-                f"column for {argument}=."
-            )
+            problem = f"The column {column!r} is both {other} and {kind}"
+            raise InputDataError(f"{problem}: choose another column for {argument}=.")
     if unknown := [name for name in missing if name not in space.columns]:
-        raise ValueError(
-            f"missing= names {unknown[0]!r}, which is not a parameter: use one of "
-            f"{', '.join(space.columns)}."
-        )
+        problem = f"missing= names {unknown[0]!r}, which is not a parameter"
+        raise ValueError(f"{problem}: use one of {', '.join(space.columns)}.")
     for each in (p for p in space.parameters if missing.get(p.name) is not None):
         value, place = missing[each.name], np.array([np.nan])
         with suppress(InputDataError):
             place = each.place(DataFrame({each.name: [value]}))
         if not np.isfinite(place).all():
-            raise ValueError(
-                f"missing= gives the parameter {each.name!r} the invalid value {value!r}: "
-                "give a valid value, or None if the value is unknown."
-            )
+            problem = f"missing= gives the parameter {each.name!r} the invalid value {value!r}"
+            raise ValueError(f"{problem}: give a valid value, or None if the value is unknown.")
         if not ((place >= 0) & (place <= 1)).all():
             logger.warning("missing= gives %r a value that is out of range: correct it", each.name)
     left = [column for column in frame.columns if column not in used]
@@ -122,8 +114,8 @@ def check_columns(
                 f"missing={{{name!r}: ...}} with the value that old runs had, or None if unknown."
             )
         if changed:
-            text = (
-                f"No old run records {name!r}, so old runs carry no information about {name!r}: "
+            text = f"No old run records {name!r}, so old runs carry no information about {name!r}: "
+            text += (
                 f"pass missing={{{name!r}: ...}} with the value that they had, or None if unknown"
             )
             fits = [c for c in left if not is_measure(str(c)) and _fits(frame[c], parameter)]

@@ -49,7 +49,7 @@ from botorch_transfer.search_space.cells import (
     likely_column,
     plain,
     rows_of_tasks,
-    spellings,
+    warn_of_spellings,
     with_known,
     with_numbers,
     without_summaries,
@@ -709,9 +709,7 @@ def _warn_of_rows(
     if twice:
         text = "%d rows occur more than once (task %s): give each run once"
         logger.warning(text, len(twice), _counted(twice))
-    if same := spellings(tasks):
-        text = "Task names differ only in spelling (%s): use one name for the same task"
-        logger.warning(text, same)
+    warn_of_spellings("Task names", tasks)
 
 
 def _warn_of_reversal(outcome: Outcome, tasks: Mapping[str, SupervisedDataset]) -> None:

@@ -400,18 +400,19 @@ def with_known(given: Mapping[str, Any] | None, known: Iterable[Any]) -> dict[st
     return dict(zip(as_known(given or (), known), (given or {}).values(), strict=True))
 
 
-def spellings(names: Iterable[Any]) -> str:
-    """Lists names that differ only in case, in blanks or in zeros, such as 1, 01 and 1.0.
+def warn_of_spellings(what: str, names: Iterable[Any]) -> None:
+    """Warns of names that differ only in case, in blanks or in zeros, such as 1, 01 and 1.0.
 
-    Example:
-        >>> spellings(["Pd", "THF", "pd ", "1", "01"])
-        "'Pd' and 'pd '; '1' and '01'"
+    Args:
+        what: The first words of the message.
+        names: The names.
     """
     alike = defaultdict[str, list[str]](list)
     for name in names:
         text = "".join(stripped(str(name)).casefold().split())
         alike[re.sub(r"^0*(\d+?)(?:\.0*)?$", r"\1", text)].append(repr(name))
-    return "; ".join(" and ".join(same) for same in alike.values() if len(same) > 1)
+    if same := "; ".join(" and ".join(names) for names in alike.values() if len(names) > 1):
+        logger.warning("%s differ only in spelling (%s): use one spelling", what, same)
 
 
 def is_text(column: Series) -> bool:
@@ -504,10 +505,8 @@ def check_same_units(
                 values[bool(units)] += pd.to_numeric(cells, errors="coerce").dropna().tolist()
         if len(found) > 1:
             (unit, what), (other, where) = list(found.values())[:2]
-            raise InputDataError(
-                f"{name!r} has the unit {unit!r} in the {what}, but {other!r} in the {where}: "
-                "convert all numbers to one unit."
-            )
+            problem = f"{name!r} has the unit {unit!r} in the {what}, but {other!r} in the {where}"
+            raise InputDataError(f"{problem}: convert all numbers to one unit.")
         if found and values[False]:
             (unit, what), *_ = found.values()
             low, high, first, last = (f(values[has]) for has in (False, True) for f in (min, max))

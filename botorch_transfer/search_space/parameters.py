@@ -409,10 +409,8 @@ class IntegerParameter(_RangeParameter):
 
     def _problems(self) -> Iterator[str]:
         yield from super()._problems()
-        if any(
-            bound != int(bound) or abs(bound) > MAX_NUMBER for bound in (self.lower, self.upper)
-        ):
-            bounds = f"{self.lower}, {self.upper}"
+        bounds = self.lower, self.upper
+        if any(bound != int(bound) or abs(bound) > MAX_NUMBER for bound in bounds):
             yield f"has bounds {bounds}: give whole numbers up to 2**53, or use FloatParameter"
         if self.log not in (True, False):
             yield f"has log={self.log!r}: use True or False for an integer parameter"

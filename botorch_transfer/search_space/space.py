@@ -24,7 +24,7 @@ from pandas import DataFrame, Series
 from pandas.api.types import is_integer_dtype
 from torch import Tensor
 
-from botorch_transfer.search_space.cells import as_known, decoded, hint, sheets, spellings
+from botorch_transfer.search_space.cells import as_known, decoded, hint, sheets, warn_of_spellings
 from botorch_transfer.search_space.parameters import (
     Array,
     CategoricalParameter,
@@ -106,9 +106,8 @@ def check_table(frame: DataFrame, columns: Collection[Any], known: Iterable[Any]
     if not isinstance(frame, DataFrame):
         raise InputDataError(f"The table is a {type(frame).__name__}: give a pandas DataFrame.")
     if (levels := frame.columns.nlevels) > 1:
-        raise InputDataError(
-            f"The column names have {levels} levels: flatten the names to one level."
-        )
+        problem = f"The column names have {levels} levels"
+        raise InputDataError(f"{problem}: flatten the names to one level.")
     index: Any = frame.index
     if {*index.names} != {None}:
         labels = index.set_names([None] * index.nlevels) if index.is_unique else range(len(index))
@@ -180,9 +179,7 @@ class SearchSpace:
         _check_names("feature", self.feature_names)
         for rank, parameter in enumerate(self.parameters):
             _check_condition(parameter, self.parameters[:rank])
-            if same := spellings(getattr(parameter, "values", ())):
-                text = "Values of %r differ only in spelling (%s): use one text for the same value"
-                logger.warning(text, parameter.name, same)
+            warn_of_spellings(f"Values of {parameter.name!r}", getattr(parameter, "values", ()))
 
     @classmethod
     def of(cls, given: Any) -> SearchSpace:
@@ -672,17 +669,13 @@ def _read_parameter(
 ) -> Parameter:
     kind = spec.get("type") if isinstance(spec, Mapping) else None
     if kind not in list(_FORMATS):
-        raise ValueError(
-            f"Parameter {name!r} has the type {kind!r}: use one of {', '.join(_FORMATS)}, as in "
-            f"{{{name!r}: {{'type': 'float', 'low': 0, 'high': 1}}}}."
-        )
+        problem = f"Parameter {name!r} has the type {kind!r}: use one of {', '.join(_FORMATS)},"
+        raise ValueError(f"{problem} as in {{{name!r}: {{'type': 'float', 'low': 0, 'high': 1}}}}.")
     make, required, optional = _FORMATS[kind]
     known = optional.union(required)
-    if unknown := set(spec) - known - {"type", "active_if", "note"}:
-        raise ValueError(
-            f"Parameter {name!r} of type {kind} has the unknown entry "
-            f"{min(unknown, key=str)!r}: use {', '.join(sorted(known))}, active_if or note."
-        )
+    if extra := set(spec) - known - {"type", "active_if", "note"}:
+        problem = f"Parameter {name!r} of type {kind} has the unknown entry {min(extra, key=str)!r}"
+        raise ValueError(f"{problem}: use {', '.join(sorted(known))}, active_if or note.")
     if missing := [key for key in required if key not in spec]:
         raise ValueError(f"Parameter {name!r} of type {kind} needs the entry {missing[0]!r}.")
     options = {key: spec[key] for key in optional if key in spec}
@@ -694,10 +687,8 @@ def _write_parameter(parameter: Parameter) -> dict[str, Any]:
     """Converts a parameter to a dictionary; the inverse of ``_read_parameter``."""
     kind = next((kind for kind, (make, *_) in _FORMATS.items() if make is type(parameter)), None)
     if kind is None:
-        raise ValueError(
-            f"Parameter {parameter.name!r} is a {type(parameter).__name__}, which cannot be "
-            "written as a dictionary: use a parameter class of this package."
-        )
+        problem = f"{parameter.name!r} is a {type(parameter).__name__}, which cannot be written"
+        raise ValueError(f"{problem} as a dictionary: use a parameter class of this package.")
     _, required, optional = _FORMATS[kind]
     given = {"type": kind} | {key: getattr(parameter, name) for key, name in required.items()}
     given |= {key: getattr(parameter, key) for key in sorted(optional) if getattr(parameter, key)}

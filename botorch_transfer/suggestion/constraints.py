@@ -275,9 +275,8 @@ class _Reader:
         parameter = self.parameter(name)
         unit = np.nan_to_num(parameter.place(DataFrame({name: [0.0]}))).clip(0.0, 1.0)
         if times > 1 or abs(parameter.decode(unit)[name].item()) > TOLERANCE:
-            raise ValueError(
-                f"{self.text!r} may name {name!r} only once, and only if {name!r} can be zero."
-            )
+            problem = f"{self.text!r} may name {name!r} only once,"
+            raise ValueError(f"{problem} and only if {name!r} can be zero.")
         self.ends.setdefault(name, []).append(0.0)
 
     def pair(self, left: ast.expr, right: ast.expr, is_equality: bool) -> None:

@@ -375,10 +375,8 @@ class Region:
         sizes = rows.groupby(list(shared), dropna=False)[rows.columns[0]].transform("size")
         if not (sizes >= n).any():
             listed = ", ".join(map(repr, shared))
-            raise ValueError(
-                f"No {n} untried rows agree in {listed}: ask for fewer rows (n=), or "
-                "omit same_in_batch=."
-            )
+            problem = f"No {n} untried rows agree in {listed}"
+            raise ValueError(f"{problem}: ask for fewer rows (n=), or omit same_in_batch=.")
         return replace(self, table=rows[sizes >= n])
 
     def sharing(self, shared: Sequence[str], x: Tensor) -> Region:

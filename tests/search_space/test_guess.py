@@ -230,9 +230,7 @@ def test_spellings_that_differ_in_case_or_blanks(caplog):
     runs = pd.DataFrame({"cat": ["Pd", "pd ", "Ni", " Ni ", "Pd", "Ni"], "loss": 0.1})
     space = guess_space(runs, ["loss"])
     assert space.parameters == (CategoricalParameter("cat", ("Ni", "Pd", "pd")),)
-    told = (
-        "Values of 'cat' differ only in spelling ('Pd' and 'pd'): use one text for the same value"
-    )
+    told = "Values of 'cat' differ only in spelling ('Pd' and 'pd'): use one spelling"
     assert caplog.messages == [told]
     assert space.place(runs).argmax(dim=1).tolist() == [1, 2, 0, 0, 1, 0]
     assert space.encode(runs).tolist() == space.place(runs).tolist()
