@@ -124,10 +124,9 @@ def check_columns(
                 text += f"if both mean the same, pass rename={{{fits[0]!r}: {name!r}}}"
             logger.warning(text)
     if changed and len(absent) == len(space.columns):
-        raise InputDataError(
-            f"The table has none of the parameters {', '.join(space.columns)}: map the table's "
-            "columns to parameters by rename={'old name': 'new name'}." + sheets(frame)
-        )
+        problem = f"The table has none of the parameters {', '.join(space.columns)}"
+        remedy = "map the table's columns to parameters by rename={'old name': 'new name'}."
+        raise InputDataError(f"{problem}: {remedy}{sheets(frame)}")
     return frame
 
 

@@ -419,10 +419,9 @@ class SearchSpace:
             if not active.any():
                 continue
             if (name := parameter.name) not in frame.columns:
-                raise InputDataError(
-                    f"The table has no column {name!r} for parameter {name!r}: add the column, or "
-                    f"take the parameter out of the search space.{sheets(frame)}"
-                )
+                problem = f"The table has no column {name!r} for parameter {name!r}"
+                remedy = "add the column, or take the parameter out of the search space."
+                raise InputDataError(f"{problem}: {remedy}{sheets(frame)}")
             rows = frame if active.all() else frame[active]
             placed = how(parameter, rows)
             lost[active] = nowhere = np.asarray(np.isnan(placed).any(axis=1))
@@ -638,15 +637,13 @@ def _check_condition(parameter: Parameter, earlier: Sequence[Parameter]) -> None
     parents = {p.name: p for p in earlier if not isinstance(p, FloatParameter)}
     for name, values in (parameter.active_if or {}).items():
         if name not in parents:
-            raise ValueError(
-                f"The active_if of {parameter.name!r} has the parent {name!r}: {name!r} must be a "
-                f"categorical, ordinal or integer parameter, listed before {parameter.name!r}."
-            )
+            problem = f"The active_if of {parameter.name!r} has the parent {name!r}: {name!r} must"
+            kinds = "be a categorical, ordinal or integer parameter"
+            raise ValueError(f"{problem} {kinds}, listed before {parameter.name!r}.")
         if unknown := [value for value in values if not parents[name].contains(value)]:
-            raise ValueError(
-                f"Parameter {parameter.name!r} is active if {name!r} is {unknown[0]!r}, which "
-                f"is not a value of {name!r}: correct the active_if of {parameter.name!r}."
-            )
+            problem = f"Parameter {parameter.name!r} is active if {name!r} is {unknown[0]!r}, which"
+            remedy = f"is not a value of {name!r}: correct the active_if of {parameter.name!r}."
+            raise ValueError(f"{problem} {remedy}")
 
 
 #: Value of the entry ``"type"`` for a parameter that is a fraction of a mixture, from 0 to 1.

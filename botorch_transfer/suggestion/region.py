@@ -110,10 +110,9 @@ class Region:
             if not asked:
                 raise InputDataError("The table of candidates has no rows: add rows.")
             what = "configuration of the search space" if self.table is None else "candidate"
-            raise ValueError(
-                f"No {what} satisfies {' and '.join(asked)}: the conditions contradict one "
-                "another, or too few values are available. Relax one condition."
-            )
+            problem = f"No {what} satisfies {' and '.join(asked)}: the conditions contradict one "
+            problem += "another, or too few values are available. Relax one condition."
+            raise ValueError(problem)
 
     @property
     def columns(self) -> list[str]:

@@ -87,7 +87,11 @@ def test_rows_that_occur_twice_are_warned_of_but_not_replicates(caplog):
     assert caplog.messages == ["6 rows occur more than once (task 'b' (6)): give each run once"]
 
 
-def test_task_names_that_differ_only_in_case_or_blanks_are_warned_of(caplog):
+def test_task_names_are_compared_as_text(caplog):
+    datasets = read(table(dataset=[3, "x", "3", "x", 3]))
+    assert {name: len(ds.X) for name, ds in datasets.items()} == {"3": 3, "x": 2}
+    categories = pd.Categorical(["b", "a", "b", "a", "b"], categories=["a", "b", "unused"])
+    assert list(read(table(dataset=categories))) == ["b", "a"]
     read(table(dataset=["P 1", "01", "p1", "1.0", "P 1"]))
     (told,) = caplog.messages
     assert "Task names differ only in spelling ('P 1' and 'p1'; '01' and '1.0'): use" in told
@@ -159,6 +163,8 @@ def test_what_only_begins_like_a_number_is_no_failed_run(cell):
 def test_what_has_no_logarithm_is_named():
     with pytest.raises(InputDataError, match=r"'accuracy' has 0\.0 in row 1, but log= needs"):
         read(table(accuracy=[0.1, 0.0, 0.3, 0.4, 0.5]), log=True)
+    with pytest.raises(ValueError, match="limit is 0, but log= needs a positive limit"):
+        read(table(), log=True, limit=0)
 
 
 @pytest.mark.parametrize("failed", ["drop", "worst"])
@@ -222,13 +228,6 @@ def test_large_standard_errors_and_standard_errors_in_words_are_warned_of(caplog
     assert "5 in 'sem', as 'low' in row 0 of task 'b'" in caplog.messages[1]
 
 
-def test_task_names_are_compared_as_text():
-    datasets = read(table(dataset=[3, "x", "3", "x", 3]))
-    assert {name: len(ds.X) for name, ds in datasets.items()} == {"3": 3, "x": 2}
-    categories = pd.Categorical(["b", "a", "b", "a", "b"], categories=["a", "b", "unused"])
-    assert list(read(table(dataset=categories))) == ["b", "a"]
-
-
 def test_a_task_that_lacks_a_parameter_is_refused_or_filled():
     frame = table(C=[np.nan, 10.0, np.nan, 1.0, np.nan])
     with pytest.raises(InputDataError, match=r"'b' has no values of parameter 'C': .* missing="):
@@ -268,21 +267,11 @@ def test_values_outside_of_the_space_are_kept_where_they_are(caplog):
     assert "5 runs lie outside of the search space" in caplog.text
 
 
-def test_a_limit_without_a_logarithm_is_refused():
-    with pytest.raises(ValueError, match="limit is 0, but log= needs a positive limit"):
-        read(table(), log=True, limit=0)
-
-
 def test_values_without_a_place_are_left_out_and_counted(caplog):
     data = read(table(C=[1.0, 10.0, 100.0, -1.0, 10.0]))
     assert [len(task.X) for task in data.values()] == [3, 1]
     told = "1 runs are left out, because each has a value that the search space lacks: 'C' is -1.0 "
     assert caplog.messages == [told + "(1) (task 'a' (1), from row 3 on)"]
-
-
-def test_a_renamed_column_is_found():
-    with pytest.raises(InputDataError, match="a column 'c': if both mean the same, pass rename"):
-        read(table().rename(columns={"C": "c"}))
 
 
 @pytest.mark.parametrize(
@@ -435,6 +424,8 @@ def test_renamed_columns():
     with pytest.raises(InputDataError, match=r"'wd', but it has a column 'weight_decay'.*rename="):
         read(frame, LINE, changed=True)
     assert read(frame, LINE, changed=True, missing={"wd": None})["a"].X[:, 1].std() > 0.2
+    with pytest.raises(InputDataError, match="a column 'c': if both mean the same, pass rename"):
+        read(table().rename(columns={"C": "c"}))
 
 
 @pytest.mark.parametrize(
