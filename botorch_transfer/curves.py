@@ -126,8 +126,8 @@ class Curve(NamedTuple):
     def in_logarithms(self) -> Curve:
         """Returns the curve on a logarithmic scale; values without a logarithm become NaN.
 
-        An outcome is replaced by its logarithm, and a negated loss by the negated logarithm of the
-        loss.
+        A value ``v`` becomes ``log(v)`` if the median of the values is positive. Otherwise, the
+        values are negated losses, and ``v`` becomes ``-log(-v)``.
         """
         sign = np.sign(np.nanmedian(self.values))
         values = np.where(sign * self.values > 0, sign * self.values, np.nan)
@@ -151,10 +151,10 @@ def read_curves(
         step: The column of the step.
         goal: ``"min"`` if small outcomes are good, ``"max"`` if large outcomes are good.
         task: The column of the task, if there is one.
-        run: The columns whose values are the same in all rows of a run. If ``run`` is given, rows
-            that agree in these columns are one run, and are sorted by step. If ``run`` is omitted,
-            or if a step occurs twice in these rows, the order of the rows counts: a new run starts
-            at each row whose step is not larger than the previous step.
+        run: The columns whose values are the same in all rows of a run. Rows that agree in
+            these columns are one run, sorted by step, unless two of these rows have the same step.
+            In this case, or if ``run`` is omitted, the order of the rows in the table counts: a new
+            run starts at each row whose step is not larger than the previous step.
         status: The column with the state of a run; it may be absent.
 
     Returns:
@@ -213,8 +213,8 @@ def full_length(curves: Sequence[Curve], usual: float | None = None) -> float:
 
     Returns:
         The largest step of the runs that are marked as complete. If no run is marked, the largest
-        step of all runs; or ``usual``, if ``usual`` is larger and at most one run ended at the
-        largest step without being stopped.
+        step of all runs, with one exception: ``usual`` if ``usual`` is larger than this step, and
+        at most one run reached this step without being stopped or diverging.
     """
     ends = np.array([c.steps[-1] for c in curves if not c.diverged and c.stopped is not True])
     complete = [c.steps[-1] for c in curves if c.stopped is False]
@@ -403,15 +403,16 @@ class CurvePrior(Saved):
     def is_hopeless(self, own: Curve, others: Sequence[Curve], probability: float = 0.95) -> bool:
         """Decides whether a run will probably end worse than the best run of its task.
 
-        The best run is the best complete run. If no run is complete, the best run is the run with
-        the best prediction. A diverged run is always hopeless. Any other run is not hopeless if it
-        is the only run, if it is nearly complete, or if its last value is no worse than the value
-        of the best run at this step.
+        The best run is the best complete run among ``others``. If none is complete, the best run is
+        the run with the best prediction. A diverged run is always hopeless. A run that has not
+        diverged is never hopeless in three cases: all other runs have diverged, the run is nearly
+        complete, or its last value is no worse than the best run's value at the same step.
 
         Args:
             own: The curve of the run.
             others: The curves of the task's other runs.
-            probability: A run is hopeless if the probability that it ends worse exceeds this value.
+            probability: In all other cases, a run is hopeless if the probability that it ends worse
+                than the best run exceeds this value.
 
         Returns:
             Whether the run is hopeless.
@@ -536,8 +537,8 @@ def _usual_unit(finals: Sequence[Values]) -> Values:
         finals: The final outcomes of each task.
 
     Returns:
-        Four numbers: the mean and variance of the log scale, and the median and variance of the
-        location.
+        Four numbers: the mean and variance of the logarithm of the scale, and the median and
+        variance of the location.
     """
     centers, spreads = np.array([_middle_and_spread(final) for final in finals]).T
     scales = spreads[spreads > 0]
