@@ -242,7 +242,7 @@ def _meaning(options: argparse.Namespace, space: SearchSpace | None) -> dict[str
 
 
 def _choices(space: SearchSpace | None) -> list[str]:
-    """Returns the non-numeric parameters, in whose columns "None" is a text, not an empty cell."""
+    """Returns the names of non-numeric parameters, where "None" is a text, not an empty cell."""
     return [] if space is None else [p.name for p in space.parameters if not p.is_numeric]
 
 
