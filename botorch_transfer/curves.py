@@ -536,8 +536,8 @@ def _usual_unit(finals: Sequence[Values]) -> Values:
         finals: The final outcomes of each task.
 
     Returns:
-        Four numbers: the mean and variance of the log scale, and the median and variance of the
-        location.
+        Four numbers: the mean and variance of the scale's logarithm, and the median and variance of
+        the location.
     """
     centers, spreads = np.array([_middle_and_spread(final) for final in finals]).T
     scales = spreads[spreads > 0]

@@ -124,7 +124,7 @@ def _clamp_far_inputs(X: Tensor) -> Tensor:
 
 
 class OnSources(Protocol):
-    """Protocol of a model that is built on one GP for each source task."""
+    """Protocol of a model whose prior has a separate GP for each source task."""
 
     prior: Any
     weights: Tensor
@@ -150,7 +150,7 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
 
     @property
     def member_on_sources(self) -> OnSources | None:
-        """The model that is built on one GP for each source task.
+        """This model, if its prior has a separate GP for each source task.
 
         For an average of models, this property is the first such model among the averaged models.
         ``None`` if there is no such model.
