@@ -357,6 +357,7 @@ class TaskUnits:
             parameters.
         outcome_steps: Element-wise transforms, applied to the outcomes before the scaling. ``None``
             if the transforms are unknown.
+        feature_names: The names of the user's inputs; empty if the names are unknown.
     """
 
     names: Sequence[str]
@@ -365,6 +366,7 @@ class TaskUnits:
     outcome_scale: OutcomeScale = "per_task"
     input_transform: InputTransform | None = None
     outcome_steps: Steps | None = ()
+    feature_names: Sequence[str] = ()
 
     def select(self, tasks: Tensor) -> TaskUnits:
         """Returns the transforms of the tasks with the given indices."""
@@ -414,7 +416,10 @@ def scaled_tasks(
     transform = frozen_input_transform(input_transform, datasets)
     tasks = PaddedTasks.from_datasets(datasets, transform)
     mean, std = outcome_scales(tasks, outcome_scale)
-    return tasks.standardize(mean, std), TaskUnits(names, mean, std, outcome_scale, transform)
+    inputs = datasets[0].feature_names
+    inputs = inputs if all(data.feature_names == inputs for data in datasets) else []
+    units = TaskUnits(names, mean, std, outcome_scale, transform, feature_names=inputs)
+    return tasks.standardize(mean, std), units
 
 
 # ------------------------------------------------------------------------- models fitted elsewhere

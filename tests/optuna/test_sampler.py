@@ -394,6 +394,28 @@ def test_constraints_func_without_history(asked: list[dict[str, Any]], caplog: A
     assert study.best_params["x"] == pytest.approx(0.45, abs=0.05)
 
 
+def test_constraints_func_returns_numbers(caplog: Any):
+    study = tuned(objective, 3, sampler(seed=0, constraints_func=lambda t: [t.params["x"] < 0.4]))
+    told = "constraints_func returns booleans, but True is 1, a violation: return numbers"
+    assert caplog.messages.count(told) == 1
+    study.sampler._constraints_func = lambda trial: 0.5
+    with pytest.raises(
+        TypeError, match=r"constraints_func returned 0\.5: return a list of numbers"
+    ):
+        study.optimize(objective, 1)
+    assert {trial.state for trial in study.trials} == {TrialState.COMPLETE}
+
+
+@pytest.mark.parametrize(("direction", "is_told"), [("minimize", True), ("maximize", False)])
+def test_a_direction_against_the_name_of_an_outcome_is_named_once(direction, is_told, caplog):
+    old = table().rename(columns={"value": "accuracy"})
+    study = optuna.create_study(direction=direction)
+    study.sampler = sampler(history=old, outcome="accuracy")
+    study.optimize(objective, 2)
+    told = "The study minimizes 'accuracy', whose name suggests the opposite"
+    assert caplog.text.count(told) == is_told
+
+
 def test_constraints_and_a_pruned_trial_without_any(asked: list[dict[str, Any]]):
     study = tuned(_limited, 2, sampler(seed=0))
     state = {"state": TrialState.PRUNED, "intermediate_values": {0: 1.0}}

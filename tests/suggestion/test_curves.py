@@ -95,6 +95,25 @@ def test_stopped_runs_wait_until_a_run_is_complete(caplog: pytest.LogCaptureFixt
     assert (len(runs.X), len(runs.waiting)) == (3, 0)
 
 
+@pytest.mark.parametrize(
+    ("end", "unit", "status", "is_told"),
+    [
+        *(
+            (4, 1, None, True),
+            (4, 1, "running", True),
+            (4, 1, "stopped", False),
+            (4, 1, "OK", False),
+        ),
+        *((4, 1000, "stopped", True), (10, 3, None, True), (6, 1, None, False)),
+    ],
+)
+def test_curves_of_another_length_are_named(end, unit, status, is_told, caplog) -> None:
+    runs = NEW[NEW["epoch"] <= end].assign(status=status)
+    read_study(SPACE, OLD, runs.assign(epoch=unit * runs["epoch"]), step="epoch")
+    told = f"'epoch' ends at {unit * end} in this study's learning curves, but at 10 in old curves:"
+    assert (told in caplog.text) == is_told
+
+
 def test_a_run_that_diverged_has_failed() -> None:
     diverged = PARTIAL.assign(loss=PARTIAL["loss"].where(PARTIAL["epoch"] < 4))
     runs = read_study(SPACE, OLD, diverged[diverged["C"] > 0.4], step="epoch").runs
