@@ -86,7 +86,7 @@ def constructor_arguments(model_class: Any) -> list[str]:
 
 
 def _complete(doc: str, section: str, order: list[str], of_bases: list[str]) -> str:
-    """Returns a docstring with entries from the base classes' docstrings added to one section.
+    """Adds entries of base class docstrings to a section of a docstring, and returns the result.
 
     Args:
         doc: The docstring of a class.
@@ -241,17 +241,17 @@ class ConstructedFromDatasets(Model):
         hyperparameters: The hyperpriors of the default residual kernel, of the noise variance and,
             in ScaML-GP, of the weights. ``"cautious"`` hyperpriors keep the model calibrated with a
             few points, see :func:`~.gp.hyperpriors.cautious_hyperparameters`. ``"paper"`` gives the
-            hyperpriors of ScaML-GP (Appendix C.5), with which the fitted variance of the residual
-            is almost zero for one or two target points.
+            hyperpriors of ScaML-GP (Appendix C.5). If the target has only one or two points, the
+            fitted variance of the residual is then almost zero.
         max_bytes: The maximum memory of the joint model, in bytes.
         max_points: The maximum number of source points; ``None`` for all points. Points of the
-            largest tasks are dropped first. The remaining points of a task are evenly spaced from
-            the worst outcome to the best outcome.
+            largest tasks are dropped first. The points that are kept have evenly spaced ranks, from
+            the task's worst to its best outcome.
         outcome_scale: The scale of the source tasks' outcomes, and of the default
             ``outcome_transform``. ``"per_task"``: each source task is standardized by its own
             outcomes, and the target by all source and target outcomes together. ``"pooled"``: all
-            tasks are standardized by all source outcomes together. ``"raw"``: no task is
-            standardized, for outcomes that are already standardized.
+            tasks are standardized by all source outcomes together. ``"raw"``: outcomes are not
+            changed; use it for outcomes that are already standardized.
 
     Raises:
         InputDataError: If the data are invalid; the message names the remedy.

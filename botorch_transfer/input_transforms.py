@@ -138,7 +138,8 @@ def resolve_input_transform(
         A copy of the transform to use, in evaluation mode; ``None`` if both arguments are ``None``.
 
     Raises:
-        ValueError: If ``given`` is not frozen, or differs from the prior's transform.
+        ValueError: If ``given`` has parameters to fit, or learns coefficients that the prior's
+            transform lacks. Also if ``given`` differs from the prior's transform in another way.
     """
     if given is None:
         return deepcopy(inherited)

@@ -348,8 +348,8 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         noise: Hyperprior, starting value and bounds of the default likelihood's noise variance.
 
     Raises:
-        InputDataError: If the data have more than one outcome, the target and the source tasks have
-            different numbers of inputs, or values are not finite.
+        InputDataError: If the data have more than one outcome, if the target and the source tasks
+            have different numbers of inputs, or if values are not finite.
     """
 
     #: Default number of starts of a fit that are drawn from the hyperpriors.
@@ -767,10 +767,11 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
             num_restarts: The number of starts that are drawn from the hyperpriors. One more start
                 uses the current hyperparameters. The default is the model's ``num_restarts``.
             seed: The seed of the drawn starts; 0 by default.
-            optimizer_kwargs: Arguments of the optimizer, by default of BoTorch's
-                ``fit_gpytorch_mll_scipy``. Examples are ``{"options": {"maxiter": 50}}`` and
-                ``{"timeout_sec": 10}``, which stops all starts after ten seconds. A ``callback``
-                gets the parameters by name and BoTorch's ``OptimizationResult`` at each iteration.
+            optimizer_kwargs: Arguments of the optimizer. The default optimizer takes the arguments
+                of BoTorch's ``fit_gpytorch_mll_scipy``. Examples are ``{"timeout_sec": 10}``, a
+                limit of ten seconds for all starts together, and ``{"options": {"maxiter": 50}}``.
+                A ``callback`` gets the parameters by name and BoTorch's ``OptimizationResult`` at
+                each iteration.
             **kwargs: ``max_attempts=``, the total number of starts.
                 ``pick_best_of_all_attempts=`` has no effect: the best optimum is always kept.
                 The other arguments select BoTorch's fit: ``optimizer=``, ``closure=``,
@@ -784,8 +785,8 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
 
         Raises:
             ModelFittingError: If no start has a finite optimum.
-            ValueError: If an argument is unknown, or ``num_restarts=`` or ``seed=`` is combined
-                with an argument of BoTorch's fit.
+            ValueError: If an argument is unknown. Also if ``num_restarts=`` or ``seed=`` is
+                combined with an argument of BoTorch's fit.
             TypeError: If the optimizer does not have an argument of ``optimizer_kwargs=``.
 
         Example:

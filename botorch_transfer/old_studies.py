@@ -72,8 +72,8 @@ class OptunaHistory(NamedTuple):
             is ``"value"``, or ``"values_0"``, ``"values_1"`` and so on for several objectives. The
             outcomes of a failed trial are NaN.
         space: The search space of the usable parameters; ``None`` if no parameter is usable. A
-            parameter is usable if, in each study, all complete trials or no complete trials have a
-            value of the parameter. A conditional parameter is usable, too.
+            parameter that only some complete trials of a study have is usable only if it is
+            conditional on another parameter.
         distributions: Optuna's distribution of each parameter in ``space``, by name.
         directions: The direction of each objective, in the order of the outcome columns.
         curves: The learning curves of the trials. If the objective is minimized, values are
@@ -125,9 +125,9 @@ def history_from_optuna(
     The outcomes of a complete trial are its values. If the studies have one objective, the outcome
     of a pruned trial is a prediction of its final value. A
     :class:`~botorch_transfer.curves.CurvePrior`, fitted to the learning curves of all studies,
-    computes this prediction from the trial's intermediate values. If no complete trial has three
-    intermediate values, pruned trials are left out. Failed trials, and pruned trials without an
-    intermediate value, are kept without an outcome. Trials that have not finished are left out.
+    computes this prediction from the trial's intermediate values. Failed trials, and pruned trials
+    without an intermediate value, are kept without an outcome. Other pruned trials are left out if
+    no complete trial has three intermediate values. Trials that have not finished are left out.
 
     All outcomes have the directions of the first study. If a study has the opposite direction, its
     values are multiplied by -1.
@@ -583,9 +583,10 @@ def parameter_of(
 ) -> Parameter:
     """Converts an Optuna distribution to a parameter of this package.
 
-    A numeric distribution with a step and at most ``MAX_LISTED_VALUES`` values becomes an ordinal
-    parameter. Other numeric distributions, and all integers with the step 1, become ranges without
-    a step. :func:`value_of` then rounds numbers to multiples of the distribution's step.
+    Integers with the step 1 and numbers without a step become a range. Numbers with another step
+    become an ordinal parameter if there are at most ``MAX_LISTED_VALUES`` values. Otherwise, they
+    become a range without a step, and :func:`value_of` rounds each number to the nearest value of
+    the distribution.
 
     Args:
         name: The name of the parameter.
@@ -707,7 +708,7 @@ def value_of(distribution: BaseDistribution, cell: Any) -> Any:
 
     Returns:
         For a categorical distribution, the choice with this label. For a numeric distribution, the
-        number, rounded to a multiple of the distribution's step and clipped to the range.
+        nearest value of the distribution.
     """
     if isinstance(distribution, CategoricalDistribution):
         return next(choice for choice in distribution.choices if label(choice) == cell)

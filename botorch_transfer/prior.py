@@ -435,7 +435,7 @@ class ConditionedPrior(TransferPrior):
         return self._inherited(self.gps.variance(self._transformed(X)))
 
     def _inherited(self, values: Tensor) -> Tensor:
-        """Removes the dimension of source tasks, unless each source task has its own GP."""
+        """Removes the source task dimension from ``values``, unless each task has its own GP."""
         return values if isinstance(self.gps, ConditionedGPs) else values.squeeze(-2)
 
     @property
@@ -443,9 +443,9 @@ class ConditionedPrior(TransferPrior):
         """Expected squared distance of a target from its sources, in the prior's units.
 
         This is the geometric mean of a typical value and of each source task's mean squared
-        distance from the other source tasks. With one source task, the result is the typical value.
-        With many source tasks, the data dominate. In a target model, the result is the median of
-        the residual variance's hyperprior.
+        distance from the mean prediction of the other source tasks. With one source task, the
+        result is the typical value. With many source tasks, the data dominate. In a target model,
+        the result is the median of the residual variance's hyperprior.
         """
         return self._expected(TYPICAL_RESIDUAL, self.differences, _LEAST_DIFFERENCE)
 
@@ -453,14 +453,14 @@ class ConditionedPrior(TransferPrior):
     def noise_variance(self) -> float:
         """Expected noise variance of a target, in the prior's units.
 
-        This is the geometric mean of a typical value and of each source task's noise variance.
-        A noise variance below the typical value counts as the typical value. In a target model, the
-        result is the median of the noise variance's hyperprior.
+        This is the geometric mean of ``M + 1`` values: a typical value, and the noise variance of
+        each source task. A noise variance below the typical value counts as the typical value. In a
+        target model, the result is the median of the noise variance's hyperprior.
         """
         return self._expected(TYPICAL_NOISE, self.task_noise, TYPICAL_NOISE)
 
     def _expected(self, typical: float, found: Tensor, least: float) -> float:
-        """Returns the geometric mean of a typical variance and the variances of all source tasks.
+        """Returns the geometric mean of ``M + 1`` variances: a typical one, and one per task.
 
         Args:
             typical: The typical variance, relative to the variance of all outcomes.
@@ -526,8 +526,9 @@ class ConditionedPrior(TransferPrior):
     def without_observations(self) -> Self:
         """Returns the prior without the source data.
 
-        The posteriors are approximated with inducing points, which are means of pairs of old
-        inputs. If a task has at least two points, the result contains none of these points. The
+        The posteriors are approximated with inducing points, which are means of two old inputs. A
+        task's inducing points differ from all inputs of the task, unless these inputs are all
+        equal. A :class:`SourcePopulation` also keeps up to 64 old inputs as reference points. The
         result contains each task's mean and standard deviation, which reveal the outcomes of a task
         with two points. At the old inputs, the posteriors are still close to the outcomes. Anyone
         who has or guesses an old input can thus predict its outcome.

@@ -51,7 +51,7 @@ TensorHistory = Mapping[str, SourceData]
 
 @contextmanager
 def user_errors() -> Iterator[None]:
-    """Converts errors that the ``with`` block raises about old runs to Ax's ``UserInputError``."""
+    """Turns the ``with`` block's errors about old runs into Ax's ``UserInputError``."""
     try:
         yield
     except (InputDataError, ValueError) as error:
@@ -285,7 +285,7 @@ class TransferHistory:
 
     @cached_property
     def key(self) -> str:
-        """Key of the content for caches. Two histories with equal content have equal keys."""
+        """Cache key, computed from the history's content. Equal histories have equal keys."""
         return content_key(self)
 
     def recorded(self, goal: Outcome) -> pd.DataFrame:
@@ -332,7 +332,7 @@ class TransferHistory:
     def runs_in(
         self, space: SearchSpace, goal: Outcome, fixed: Mapping[str, Any], missing: Collection[str]
     ) -> pd.DataFrame:
-        """Selects the runs with a finite value of a metric, for the search space of an experiment.
+        """Returns the runs with a finite value of a metric, converted to an experiment's space.
 
         Args:
             space: The raw search space of the experiment.
@@ -343,8 +343,9 @@ class TransferHistory:
                 assumed.
 
         Returns:
-            A table of these runs. The columns of parameters have the names in the experiment. A
-            value that equals a choice of the experiment, except for the type, becomes this choice.
+            A table of these runs. The columns of parameters have the names in the experiment. If a
+            value differs from a choice of the experiment's parameter only by type or rounding, the
+            choice replaces the value.
 
         Raises:
             UserInputError: If the search space lacks a parameter that old experiments varied, or if

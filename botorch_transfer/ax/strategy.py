@@ -110,8 +110,8 @@ def transfer_generation_strategy(
     without constraints. For a ``TransferGP``, the improvement is averaged over the member models.
     In all other cases, Ax chooses the acquisition function.
 
-    Old outcomes have the direction of the metric: do not negate the old values of a metric to
-    minimize.
+    Old outcomes have the direction of the metric: if a metric is minimized, do not negate its old
+    values.
 
     Ax stores the strategy and its history with the experiment, in JSON files and databases. Import
     ``botorch_transfer.ax`` before you load the experiment. Under the same PyTorch seed, a loaded
@@ -121,9 +121,9 @@ def transfer_generation_strategy(
 
     Args:
         model: The class of the transfer models; by default :class:`TransferGP`.
-        history: Old runs in one of four forms, with values as before Ax's transforms. (1) A list of
-            Ax clients, experiments or ``AuxiliarySource`` objects. An ``AuxiliarySource`` also
-            renames parameters and metrics. (2) Optuna studies, in any form that
+        history: Old runs in one of four forms. Values must be raw, without Ax's transforms. (1) A
+            list of Ax clients, experiments or ``AuxiliarySource`` objects. An ``AuxiliarySource``
+            also renames parameters and metrics. (2) Optuna studies, in any form that
             :class:`~botorch_transfer.optuna.TransferSampler` takes. (3) A table with one row per
             run, and columns for the parameters, the metrics, the task, and optionally standard
             errors (``"<metric>_sem"``). (4) Tensors: a mapping from metrics to mappings from tasks
@@ -133,8 +133,8 @@ def transfer_generation_strategy(
         missing: Values of parameters that old runs lack, by parameter name; ``None`` for an unknown
             value. For a parameter that is not in ``missing``, the value in the experiment's status
             quo is assumed, or else Ax's backfill value.
-        rename: Mapping from old names to new names: of parameters, of metrics of experiments, or of
-            table columns.
+        rename: Mapping from old names to new names: of the columns of a table, of the parameters
+            and metrics of experiments, or of the parameters of Optuna studies.
         robust: Whether outcomes far worse than the median are clipped at a limit, in old runs and
             in the experiment's runs, as in :func:`botorch_transfer.suggest`.
         model_options: Further arguments of the model class.
@@ -247,8 +247,8 @@ class TransferEarlyStoppingStrategy(BaseEarlyStoppingStrategy):
     Args:
         prior: The prior, fitted to old learning curves of the objective. When Ax loads a stored
             strategy, ``prior`` is a dictionary: the entry ``"prior"`` of :meth:`to_dict`.
-        probability: A trial is stopped if its final value is worse than the incumbent with more
-            than this probability.
+        probability: A trial is stopped if the probability that its final value is worse than the
+            incumbent's exceeds this number.
         **options: Options of Ax's ``BaseEarlyStoppingStrategy``.
 
     Example:

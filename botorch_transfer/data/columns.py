@@ -30,8 +30,8 @@ def renamed(frame: DataFrame, rename: Mapping[str, str]) -> DataFrame:
         The table with the new names. All names are text.
 
     Raises:
-        InputDataError: If the table lacks a column that ``rename`` names, a new name is not text,
-            or two columns would have the same name.
+        InputDataError: If the table lacks a column that ``rename`` names, if a new name is not
+            text, or if two columns would have the same name.
     """
     frame = check_table(frame, ())
     rename = {str(old): new for old, new in rename.items()}
@@ -115,18 +115,18 @@ def check_columns(
         if parameter in absent and (likely := likely_column(name, left)):
             raise InputDataError(
                 f"The table has no column for parameter {name!r}, but it has a column {likely!r}: "
-                f"if both mean the same, give rename={{{likely!r}: {name!r}}}. If not, give the "
-                f"value in the old runs by missing={{{name!r}: ...}}; give None if unknown."
+                f"if both mean the same, pass rename={{{likely!r}: {name!r}}}. If not, pass "
+                f"missing={{{name!r}: ...}} with the value that old runs had, or None if unknown."
             )
         if changed:
             text = (
                 f"No old run records {name!r}, so old runs carry no information about {name!r}: "
-                f"give the value in the old runs by missing={{{name!r}: ...}}, or None if unknown"
+                f"pass missing={{{name!r}: ...}} with the value that they had, or None if unknown"
             )
             fits = [c for c in left if not is_measure(str(c)) and _fits(frame[c], parameter)]
             if fits:
                 text += f". Old runs have a column {fits[0]!r} with values in the same range: "
-                text += f"if both mean the same, give rename={{{fits[0]!r}: {name!r}}}"
+                text += f"if both mean the same, pass rename={{{fits[0]!r}: {name!r}}}"
             logger.warning(text)
     if changed and len(absent) == len(space.columns):
         raise InputDataError(

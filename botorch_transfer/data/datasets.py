@@ -84,9 +84,10 @@ def task_names(sources: Sequence[SourceData] | Mapping[str, SourceData]) -> list
         sources: The source tasks, in a form that ``as_datasets`` accepts.
 
     Returns:
-        For a mapping, its keys. For a sequence, the outcome name of each data set, and "source task
-        i" for the tensors at index ``i``. If two names in a sequence are equal (outcomes are often
-        called "y"), the names of all tasks are "source task 0", "source task 1", ...
+        For a mapping, its keys. For a sequence, the outcome name of each ``SupervisedDataset``, and
+        "source task i" for each tuple of tensors, where ``i`` is the index of the tuple. If two
+        names in a sequence are equal (outcomes are often called "y"), the names of all tasks are
+        "source task 0", "source task 1", ...
 
     Raises:
         InputDataError: If there are no tasks, or ``sources`` is one task instead of a sequence of
@@ -281,14 +282,14 @@ def are_in_range(values: Tensor) -> Tensor:
 
 
 def check_range(what: str, values: Tensor) -> None:
-    """Raises an error if a value is not finite, or so large that its square may overflow.
+    """Raises an error if a value is NaN or infinite, or if its square may overflow.
 
     Args:
         what: The name of the values, for the error message.
         values: The values.
 
     Raises:
-        InputDataError: If a value is not finite, or has a magnitude above ``LARGEST``.
+        InputDataError: If a value is not finite, or if its magnitude is above ``LARGEST``.
     """
     if not are_in_range(values):
         raise InputDataError(

@@ -84,14 +84,14 @@ class TransferSampler(BaseSampler):
     **Parameters.** The model suggests values for the parameters that occur in all complete trials
     of the study, within the distributions of the study. The history may lack some of these
     parameters. With ``space=``, the model only suggests parameters of this space. Before the first
-    complete trial, the model suggests the parameters of the history. If a suggested value is
-    outside the parameter's distribution in the study, the nearest value inside replaces this value.
+    complete trial, the model suggests the parameters of the history. A suggested value outside the
+    parameter's distribution in the study is changed to the nearest value in this distribution.
     ``independent_sampler`` samples all other parameters. It also samples a conditional parameter if
     the objective function asks for this parameter although its condition is false. The range,
     scale, type and choices of a parameter may differ from the history: the sampler converts old
-    values. If an old value cannot be converted, its run is left out with a warning. If no old value
-    of a parameter can be converted, the runs are kept, and the parameter's old values count as
-    unknown.
+    values. If only some old values of a parameter can be converted, the runs with the other values
+    are left out, with a warning. If none can be converted, all runs are kept, and the parameter's
+    old values count as unknown.
 
     **Trials.** Running trials are pending points: a new trial is chosen to improve on these trials,
     too. A trial counts as failed if its state is ``FAIL``, if a value is infinite, or if the trial
@@ -473,10 +473,10 @@ class TransferSampler(BaseSampler):
     def _seen(self, name: str, complete: Sequence[FrozenTrial]) -> BaseDistribution | None:
         """Returns the distribution that a parameter has in all complete trials.
 
-        If no trial has the parameter, returns its distribution in the history or ``space=``.
         Returns ``None`` if the trials' distributions differ. Also returns ``None`` if a trial lacks
         the parameter although the parameter's condition is true, or has the parameter although the
-        condition is false.
+        condition is false. Otherwise, if no trial has the parameter, returns the parameter's
+        distribution in the history or ``space=``.
         """
         condition = self._condition(name, complete)
         if any((name in t.params) != _is_active(condition, t.params) for t in complete):
@@ -553,8 +553,8 @@ class TransferSampler(BaseSampler):
         Returns:
             A table of the old runs; ``None`` if the history is a prior. Also the sampler's argument
             ``missing=``, a mapping from parameters to assumed values. If the history has Optuna
-            studies, the mapping also has the value ``None`` for each further parameter that the
-            table lacks.
+            studies, the mapping also has the value ``None`` for each parameter that neither the
+            table nor ``missing=`` contains.
         """
         if not isinstance(self._history, OptunaHistory):
             return self._history if isinstance(self._history, DataFrame) else None, self._missing

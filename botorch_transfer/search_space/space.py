@@ -67,7 +67,7 @@ def check_arguments(
     """Raises an error if an argument has a wrong type.
 
     Args:
-        given: Arguments by name. Names that ``arguments`` lacks are ignored.
+        given: Arguments by name. Only the arguments that ``arguments`` lists are checked.
         arguments: Types and advice by names of arguments, in the format of :data:`ARGUMENTS`.
 
     Raises:
@@ -310,7 +310,8 @@ class SearchSpace:
         no one-hot columns, because this optimizer moves one column at a time: fix one-hot columns
         by ``fixed_features_list``. The mapping has no parameters with more than
         ``MAX_LISTED_VALUES`` values. Treat such parameters as continuous, and ``round`` the
-        candidates. BoTorch also treats parameters with more than 20 values as continuous.
+        candidates. If a parameter in the mapping has more than 20 values, the optimizer treats this
+        parameter as continuous.
         """
         return {
             columns.start: parameter.unit_grid()[:, 0].tolist()
@@ -351,12 +352,12 @@ class SearchSpace:
             if values are not in the space. Numbers outside of a range are extrapolated beyond the
             unit cube. Numbers between two values of an integer, ordinal or stepped parameter are
             interpolated. A row is NaN if one of its values cannot be encoded: a choice that no
-            longer exists, a number without a logarithm on a logarithmic scale, or a code of a
-            missing value outside of the range, such as -999.
+            longer exists, a number without a logarithm on a logarithmic scale, or a number outside
+            of the range that is a usual code of a missing value, such as -999.
 
         Raises:
-            InputDataError: If a column or value is missing, a value has a wrong type, or ``within``
-                excludes a value.
+            InputDataError: If a column or value is missing, if a value has a wrong type, or if
+                ``within`` excludes a value.
 
         Example:
             >>> from pandas import DataFrame
@@ -608,8 +609,8 @@ def _check_size(parameter: Parameter, active: NDArray[np.bool_], max_rows: int) 
         raise ValueError(f"{problem}: use sample().")
     if active.sum() * parameter.size + (~active).sum() > max_rows:
         raise ValueError(
-            f"The search space has more than {max_rows:,} combinations, counted up to parameter "
-            f"{parameter.name!r}: raise max_rows, or use sample() or a continuous optimizer."
+            f"The parameters up to and including {parameter.name!r} have more than {max_rows:,} "
+            "combinations: raise max_rows, or use sample() or a continuous optimizer."
         )
 
 

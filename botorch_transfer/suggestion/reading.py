@@ -121,8 +121,9 @@ class EncodedTables(NamedTuple):
             index: The index of the outcome.
 
         Returns:
-            An ``n`` tensor. Runs that failed or violate a limit have minus infinity. Runs that were
-            stopped early also have minus infinity, unless all remaining runs were stopped early.
+            An ``n`` tensor. Runs that failed, lack the outcome or violate a limit have minus
+            infinity. If a complete run remains, runs that were stopped early also have minus
+            infinity.
         """
         runs = self.runs
         allowed = runs.succeeded & runs.Y[:, index].isfinite()
@@ -144,9 +145,9 @@ class EncodedTables(NamedTuple):
     def ranked(self) -> EncodedTables:
         """Returns the tables to which :func:`suggest` fits models.
 
-        The worse half of each old task's outcomes is replaced by values that depend only on ranks
-        if three conditions hold: :attr:`is_robust` is true, there is only one outcome, and this
-        study has fewer than ``FEW_OUTCOMES`` values of the outcome. Otherwise nothing changes.
+        If :attr:`is_robust` is true, if there is only one outcome, and if this study has fewer than
+        ``FEW_OUTCOMES`` values of this outcome, the result is ``limited(by_rank=True)``. Otherwise
+        nothing changes.
         """
         few = len(self.outcomes) == 1 and len(self.runs.known(0).Y) < FEW_OUTCOMES
         return self.limited(by_rank=True) if self.is_robust and few else self
@@ -156,12 +157,13 @@ class EncodedTables(NamedTuple):
 
         Encoded outcomes are to be maximized, so that bad outcomes are small. The limit of this
         study's runs depends on their outcomes, and on the typical distance between the best and the
-        worst outcome of old tasks. If values of an outcome are clipped, predictions of this outcome
-        are also clipped, at the worst value after clipping, unless ``by_rank`` is true.
+        worst outcome of old tasks. Unless ``by_rank`` is true, clipping also applies to
+        predictions: if a value of an outcome is clipped, no prediction of this outcome is worse
+        than the worst value after clipping.
 
         Args:
-            by_rank: Whether to replace the worse half of each old task's outcomes by rank
-                (:func:`~botorch_transfer.outcome_transforms.raise_worse_half`).
+            by_rank: Whether to apply :func:`~botorch_transfer.outcome_transforms.raise_worse_half`
+                to the outcomes of each old task.
 
         Returns:
             The tables with clipped outcomes.

@@ -281,7 +281,7 @@ def test_values_without_a_place_are_left_out_and_counted(caplog):
 
 
 def test_a_renamed_column_is_found():
-    with pytest.raises(InputDataError, match="a column 'c': if both mean the same, give rename"):
+    with pytest.raises(InputDataError, match="a column 'c': if both mean the same, pass rename"):
         read(table().rename(columns={"C": "c"}))
 
 
