@@ -178,8 +178,7 @@ def read_curves(
     refuse_cell(bad, frame[step], problem)
     refuse_cell(steps < 0, frame[step], "which is negative: correct the cell, or empty it")
     values = numbers(frame, outcome)
-    values = np.where(np.abs(values) < DIVERGED, values, np.nan)
-    values = values if goal == "max" else -values
+    values = np.where(np.abs(values) < DIVERGED, values if goal == "max" else -values, np.nan)
     states = frame.get(status, Series("", index=frame.index)).tolist()
     by = keys or np.zeros(len(frame))
     group = frame.groupby(by, dropna=False, sort=False).ngroup().to_numpy()
@@ -334,8 +333,7 @@ class CurvePrior(Saved):
         for curve in curves:
             tasks.setdefault(curve.task, []).append(curve)
         read = [Study(task) for task in tasks.values()]
-        known = [study for study in read if study.teaches.any()]
-        if not known:
+        if not (known := [study for study in read if study.teaches.any()]):
             return None
         found = {**_learned(known), "length": np.median([study.full for study in read])}
         return cls(config or {}, {name: torch.as_tensor(value) for name, value in found.items()})
@@ -447,9 +445,8 @@ class Study:
         gap = min((gap for curve in curves for gap in np.diff(curve.steps[:2])), default=1.0)
         n, self.diverged = len(curves), np.array([c.diverged for c in curves], dtype=np.bool_)
         ends = np.array([curve.steps[-1] for curve in curves])
-        is_open = np.array([c.stopped is None for c in curves], dtype=np.bool_)
-        finished = np.array([c.stopped is False for c in curves], dtype=np.bool_)
-        self.complete = (finished | (is_open & (ends >= full))) & ~self.diverged
+        done = [c.stopped is False or (c.stopped is None and c.steps[-1] >= full) for c in curves]
+        self.complete = np.array(done, dtype=np.bool_) & ~self.diverged
         self.share = np.where(self.complete, 1.0, shares(ends, full, first, gap).clip(0.0, 1.0))
         self.last = np.array([curve.values[-1] for curve in curves])
         # An n x (k + 1) x 2 array of values and improvements, at the k knots and at the ends.
@@ -759,9 +756,8 @@ class OwnCurves(NamedTuple):
 
     def forecast(self) -> Forecast:
         """Predicts the final outcome of each run. Complete runs keep their known outcomes."""
-        return (
-            Study(self.curves).known() if self.prior is None else self.prior.forecast(self.curves)
-        )
+        known = Study(self.curves).known
+        return known() if self.prior is None else self.prior.forecast(self.curves)
 
 
 def one_row_a_run(

@@ -134,6 +134,13 @@ def test_full_length() -> None:
     assert full_length([curve(9, stopped=True)] * 2, usual=20.0) == 20
 
 
+def test_the_status_has_the_same_words_as_in_other_tables() -> None:
+    states = ["OK", "Success.", "TrialState.PRUNED", "failed", "open"]
+    runs = DataFrame({"loss": 1.0, "epoch": 1, "status": states})
+    found = [curve.stopped for curve in read_curves(runs, "loss", "epoch")]
+    assert found == [False, False, True, True, None]
+
+
 def test_refusals() -> None:
     with pytest.raises(InputDataError, match="No learning curve is complete: give at least"):
         CurvePrior.fit(NEW.assign(status="stopped"), "loss", "epoch", "min", run="run")

@@ -268,8 +268,7 @@ class TransferEarlyStoppingStrategy(BaseEarlyStoppingStrategy):
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the strategy as a dictionary, from which Ax's JSON storage can rebuild it."""
-        prior = {"config": self.prior.config, "tensors": dict(self.prior.named_buffers())}
-        given = {"prior": prior, "probability": self.probability, **self.options}
+        given = {"prior": self.prior._arguments(), "probability": self.probability, **self.options}
         return {"__type": type(self).__name__, **given}
 
     def _is_harmful(self, trial_indices: set[int], experiment: Experiment) -> bool:

@@ -382,10 +382,9 @@ class TaskUnits:
         names = list(self.names)
         for name in other.names:
             names.append(f"{name} ({len(names)})" if name in names else name)
-        mean, std = other.mean.to(self.mean), other.std.to(self.std)
-        return replace(
-            self, names=names, mean=torch.cat([self.mean, mean]), std=torch.cat([self.std, std])
-        )
+        mean = torch.cat([self.mean, other.mean.to(self.mean)])
+        std = torch.cat([self.std, other.std.to(self.std)])
+        return replace(self, names=names, mean=mean, std=std)
 
 
 def scaled_tasks(
@@ -417,7 +416,6 @@ def scaled_tasks(
     tasks = PaddedTasks.from_datasets(datasets, transform)
     mean, std = outcome_scales(tasks, outcome_scale)
     inputs = datasets[0].feature_names
-    inputs = inputs if all(data.feature_names == inputs for data in datasets) else []
     units = TaskUnits(names, mean, std, outcome_scale, transform, feature_names=inputs)
     return tasks.standardize(mean, std), units
 

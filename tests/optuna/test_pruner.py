@@ -2,7 +2,6 @@
 
 import pickle
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -113,20 +112,15 @@ def test_before_a_trial_is_complete_the_best_prediction_is_the_reference() -> No
     assert not second.should_prune()
 
 
-@pytest.mark.parametrize(
-    ("history", "told"),
-    [
-        (optuna.create_study, "values\n"),
-        (list, ""),
-        (partial(OLD.sort_values, "epoch"), "values: name the columns that identify a run by run="),
-    ],
-)
-def test_without_old_curves_its_own_complete_trials_tell(history, told, caplog: Any) -> None:
-    if isinstance(old := history(), optuna.Study):
-        old.add_trial(create_trial(params={"x": 0.1}, distributions=UNIT, value=1.0))
-    study = optuna.create_study(pruner=TransferPruner(old, "epoch", "loss"))
+@pytest.mark.parametrize("kind", ["empty", "study", "table"])
+def test_without_old_curves_its_own_complete_trials_tell(kind: str, caplog: Any) -> None:
+    old = optuna.create_study(study_name="monday")
+    old.add_trial(create_trial(params={"x": 0.1}, distributions=UNIT, value=1.0))
+    history = {"empty": [], "study": old, "table": OLD.sort_values("epoch")}[kind]
+    study = optuna.create_study(pruner=TransferPruner(history, "epoch", "loss"))
     states = tune(study, [0.1, 0.3, 0.2, 1.0])
-    assert caplog.text.count(f"no complete trial has three intermediate {told}") == bool(told)
+    told = "no complete trial has three intermediate values" + ": name the col" * (kind == "table")
+    assert caplog.text.count(told) == (kind != "empty")
     assert states[0] == TrialState.COMPLETE
     assert states[-1] == TrialState.PRUNED
 

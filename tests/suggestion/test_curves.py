@@ -96,22 +96,14 @@ def test_stopped_runs_wait_until_a_run_is_complete(caplog: pytest.LogCaptureFixt
 
 
 @pytest.mark.parametrize(
-    ("end", "unit", "status", "is_told"),
-    [
-        *(
-            (4, 1, None, True),
-            (4, 1, "running", True),
-            (4, 1, "stopped", False),
-            (4, 1, "OK", False),
-        ),
-        *((4, 1000, "stopped", True), (10, 3, None, True), (6, 1, None, False)),
-    ],
+    ("end", "unit", "status", "told"),
+    [(4, 1, "", 1), (4, 1, "stopped", 0), (4, 1, "OK", 0), (4, 9, "stopped", 1), (6, 1, "", 0)],
 )
-def test_curves_of_another_length_are_named(end, unit, status, is_told, caplog) -> None:
+def test_curves_of_another_length_are_named(end, unit, status, told, caplog) -> None:
     runs = NEW[NEW["epoch"] <= end].assign(status=status)
     read_study(SPACE, OLD, runs.assign(epoch=unit * runs["epoch"]), step="epoch")
-    told = f"'epoch' ends at {unit * end} in this study's learning curves, but at 10 in old curves:"
-    assert (told in caplog.text) == is_told
+    text = f"'epoch' ends at {unit * end} in this study's learning curves, but at 10 in old curves"
+    assert caplog.text.count(text) == told
 
 
 def test_a_run_that_diverged_has_failed() -> None:
