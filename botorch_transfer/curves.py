@@ -736,7 +736,7 @@ class CurveColumns(NamedTuple):
         nearest = np.clip(full, min(lengths), max(lengths))
         if full > 2 * nearest or (2 * full < nearest and None in states and False not in states):
             text = "%r ends at %g in this study's learning curves, but at %g in old curves: use "
-            text += "one unit of steps, and set %r to 'stopped' for runs that were stopped early"
+            text += "one unit of steps, and set %r to 'stopped' for incomplete runs"
             logger.warning(text, self.step, full, nearest, self.status)
 
 

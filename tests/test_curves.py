@@ -135,10 +135,9 @@ def test_full_length() -> None:
 
 
 def test_the_status_has_the_same_words_as_in_other_tables() -> None:
-    states = ["OK", "Success.", "TrialState.PRUNED", "failed", "open"]
-    runs = DataFrame({"loss": 1.0, "epoch": 1, "status": states})
-    found = [curve.stopped for curve in read_curves(runs, "loss", "epoch")]
-    assert found == [False, False, True, True, None]
+    words = ["OK", "Success.", "PRUNED", "failed", "open"]
+    curves = read_curves(DataFrame({"loss": 1, "epoch": 1, "status": words}), "loss", "epoch")
+    assert [curve.stopped for curve in curves] == [False, False, True, True, None]
 
 
 def test_refusals() -> None:

@@ -427,12 +427,6 @@ def test_second_objective_without_history(asked: list[dict[str, Any]]):
     assert study.trials[0].params["x"] == pytest.approx(0.3, abs=0.15)  # by the other objective
 
 
-def test_four_objectives_are_refused():
-    study = optuna.create_study(directions=["minimize"] * 4, sampler=sampler())
-    with pytest.raises(ValueError, match="has 4 objectives: give at most 3"):
-        study.ask(UNIT)
-
-
 # ------------------------------------------------------------------------------- several workers
 
 
@@ -575,6 +569,9 @@ def test_wrong_tables_are_refused():
         study.ask(UNIT)
     study = optuna.create_study(sampler=sampler(outcome=["value", "time"]))
     with pytest.raises(ValueError, match="outcome= names 2 columns, but the study has 1"):
+        study.ask(UNIT)
+    study = optuna.create_study(directions=["minimize"] * 4, sampler=sampler())
+    with pytest.raises(ValueError, match="has 4 objectives: give at most 3"):
         study.ask(UNIT)
 
 

@@ -215,11 +215,10 @@ def test_a_prior_is_read_with_the_columns_and_outcomes_that_it_needs(tmp_path):
         suggest(SPACE, None, runs=RUNS, prior=prior, noise="sem")
     with pytest.raises(InputDataError, match="space has 1 inputs, but the prior has 2 inputs"):
         suggest({"depth": {"type": "float", "low": 0, "high": 1}}, None, prior=prior)
-    swapped = SearchSpace(SPACE.parameters[::-1])
     prior.save(tmp_path / "prior")
     for part in (prior, prior.select([0]), SourceGPs.load(tmp_path / "prior")):
         with pytest.raises(InputDataError, match="has the input 'depth', but the prior has 'lr'"):
-            suggest(swapped, None, prior=part)
+            suggest(SearchSpace(SPACE.parameters[::-1]), None, prior=part)
     with pytest.raises(TypeError, match="no prior of the outcome 'memory'"):
         suggest(SPACE, None, prior={"loss": prior}, constraints={"memory": "<= 5"})
 
