@@ -65,7 +65,7 @@ def check_prior(prior: Any) -> None:
         TypeError: If ``prior`` is a tensor or ``None``.
     """
     if isinstance(prior, Tensor):
-        raise TypeError("prior= is a tensor, not old runs: give noise variances as train_Yvar=.")
+        raise TypeError("prior= is a tensor: give old runs. Put noise variances into train_Yvar=.")
     if prior is None:
         raise TypeError(
             "The source tasks are missing: give the old runs, or a pre-trained prior, as prior=, "
@@ -183,8 +183,8 @@ def check_target(
             "train_X."
         )
     if task_feature is not None and len(train_X[..., task_feature].unique()) > 1:
-        several = "train_X= has several values in its task column"
-        raise InputDataError(f"{several}: give only rows of the target, and old runs as prior=.")
+        several = "train_X= has several values in its task column: keep only the target's rows"
+        raise InputDataError(f"{several}, and pass the old tasks' rows as prior=.")
 
 
 def check_options(model_class: Any, options: Iterable[str]) -> None:
@@ -335,5 +335,5 @@ class ConstructedFromDatasets(Model):
                 f"{cls.__name__} needs source tasks: give prior=, or sources in a MultiTaskDataset."
             )
         if categorical_features:
-            logger.info(f"{cls.__name__} treats {categorical_features=} as ordered numbers.")
+            logger.info(f"{cls.__name__} treats {categorical_features=} as numeric features.")
         return {**super().construct_inputs(target), "prior": sources, **options}

@@ -170,7 +170,7 @@ def read_curves(
     for name in (outcome, step, *keys):
         if name not in frame.columns:
             raise InputDataError(
-                f"The table of learning curves has no column {name!r}: name an existing column."
+                f"The table of learning curves has no column {name!r}: choose an existing column."
             )
     steps = to_numeric(frame[step], errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
     bad = frame[step].notna().to_numpy() & ~np.isfinite(steps)

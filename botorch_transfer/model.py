@@ -862,9 +862,9 @@ def _check_fit_arguments(of_botorch: Mapping[str, Any], of_starts: Mapping[str, 
     """
     if unknown := sorted(of_botorch.keys() - _OF_BOTORCHS_FIT):
         raise ValueError(
-            f"A fit has no argument {unknown[0]}=: use num_restarts= and seed=, or "
-            f"{', '.join(sorted(_OF_BOTORCHS_FIT - {'optimizer_kwargs'}))}. Put arguments of the "
-            "optimizer into optimizer_kwargs=."
+            f"A fit has no argument {unknown[0]}=: use either num_restarts= and seed=, or options "
+            f"of BoTorch's fit ({', '.join(sorted(_OF_BOTORCHS_FIT - {'optimizer_kwargs'}))}). Put "
+            "arguments of the optimizer into optimizer_kwargs=."
         )
     both = [name for name, value in of_starts.items() if value is not None]
     if of_botorch and both:

@@ -165,8 +165,8 @@ def history_from_optuna(
     history = history_of(load(storage, study_names), rename)
     if history.space is None:
         raise ValueError(
-            "The old studies have no usable parameter, because no parameter is in all complete "
-            "trials of a study: make a table of the runs yourself, and give the table with space=."
+            "The old studies have no parameter that varies and is in every complete trial of every "
+            "study: make a table of the runs yourself, and give the table with space=."
         )
     return history
 
@@ -414,8 +414,8 @@ def read_studies(history: Any, rename: Mapping[str, str] | None = None) -> Any:
     if isinstance(history, OptunaHistory) or _is_prior(history):
         if rename:
             raise ValueError(
-                "rename= only applies to studies and tables, and history is neither: rename the "
-                "parameters before you fit the prior or read the studies."
+                "rename= does not apply to a prior or an OptunaHistory: rename the parameters "
+                "before you fit the prior, or give rename= when you read the studies."
             )
         return history
     is_pair = isinstance(history, tuple) and len(history) == 2
@@ -566,7 +566,7 @@ def _space(
             if condition is None:
                 logger.info(
                     f"Left out the parameter {name!r}: some trials lack this parameter, and no "
-                    "other parameter determines which trials"
+                    "other parameter determines which trials lack it"
                 )
                 continue
         parameters[name] = parameter_of(name, distribution, condition)

@@ -256,7 +256,7 @@ def split_transform(transform: Any) -> tuple[Steps, OutcomeTransform | None]:
     shared = [type(part) in _ELEMENTWISE.values() for part in parts]
     if shared != sorted(shared, reverse=True):
         raise ValueError(
-            "A chain has Log, Bilog or Power after another transform: put these three first."
+            "The chain has a wrong order: Log, Bilog and Power must precede all other transforms."
         )
     first, rest = parts[: sum(shared)], parts[sum(shared) :]
     arguments = ([part.power] if isinstance(part, outcome.Power) else [] for part in first)

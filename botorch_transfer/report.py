@@ -121,8 +121,8 @@ def transfer_report(model: TransferModel) -> pd.DataFrame:
         return _report_on_sources(model, model.member_on_sources, weight)
     if not model.weighs_all_sources:
         raise ValueError(
-            f"{type(model).__name__} has no posteriors of source tasks: use a model on "
-            "SourceGPs, TransferGP, or GuardedTransferGP."
+            f"{type(model).__name__} has no posteriors of source tasks: use TransferGP, "
+            "GuardedTransferGP, or a model whose prior is a SourceGPs."
         )
     if model.num_target_points < POINTS_TO_JUDGE:
         verdict = NOT_YET_TESTED if weight >= SMALL_SHARE else "unclear"

@@ -268,7 +268,7 @@ def _classes_and_priors(
     prior, only the classes that accept this prior are returned.
     """
     if not members:
-        raise ValueError("There are no members: give at least one model to average as members=.")
+        raise ValueError("There are no members: pass at least one model as members=.")
     if isinstance(prior, TransferPrior):
         # A member may be a function, which has no `prior_class`.
         kinds = {name: getattr(member, "prior_class", None) for name, member in members.items()}

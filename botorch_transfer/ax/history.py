@@ -183,7 +183,7 @@ class TransferHistory:
             check_table(frame, frame.columns)
             if task not in frame.columns:
                 raise InputDataError(
-                    f"The history has no column {task!r}: name the column of task names by task=..."
+                    f"The history has no column {task!r}: set task= to the name of the task column."
                 )
             rows_of_tasks(frame[task])  # raises an error if a row has no task
         frame = frame.drop(columns=task).assign(**{TASK: frame[task].astype(str)})

@@ -78,16 +78,16 @@ def check_columns(
             more = ", or add a column with each run's task" if argument == "task" else ""
             names = ", ".join(map(repr, frame.columns[:20]))
             raise InputDataError(
-                f"The table has no column {column!r}{hint(str(column), frame.columns)}: name an "
-                f"existing column by {argument}={more}. The table's columns are "
+                f"The table has no column {column!r}{hint(str(column), frame.columns)}: choose "
+                f"an existing column for {argument}={more}. The table's columns are "
                 f"{names}{', ...' if len(frame.columns) > 20 else ''}.{sheets(frame)}"
             )
         kind = f"the column of {argument}="
         other = used.setdefault(column, kind)
         if other != kind and (argument, other) != ("task", "a parameter"):
             raise InputDataError(
-                f"The column {column!r} is both {other} and {kind}: name another column by "
-                f"{argument}=."
+                f"The column {column!r} is both {other} and {kind}: choose another "
+                f"column for {argument}=."
             )
     check_table(frame, used)
     if unknown := [name for name in missing if name not in space.columns]:

@@ -518,8 +518,8 @@ def _leave_out_codes(tables: Sequence[DataFrame], outcome: Outcome, task: str | 
         is_bad = outcome.sign * (code - np.median(others)) < 0
         first = next(table for table in tables if (table[outcome.name] == code).any())
         row = int((first[outcome.name] == code).to_numpy().argmax())
-        text = "The column %r has the code %g, %s, which is far from all other outcomes: empty the "
-        text += "cells with this code, or correct the number. The code counts as a missing outcome"
+        text = "In the column %r, the number %g (%s) is far from all other outcomes: empty the "
+        text += "cells with this number, or correct it. The number counts as a missing outcome"
         text += " of a failed run" if is_bad else ""
         logger.warning(text, outcome.name, code, _cell(first, task, outcome.name, row))
         for table in tables:

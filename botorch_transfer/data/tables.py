@@ -225,14 +225,14 @@ def from_dataframe(
         goals = [goal] * len(outcome) if goal is None or isinstance(goal, str) else list(goal)
         if len(goals) != len(outcome) or not outcome:
             raise ValueError(
-                f"{len(outcome)} outcomes need as many goals, but goal= has {len(goals)}."
+                f"There are {len(outcome)} outcomes and {len(goals)} goals: give one goal each."
             )
         pairs = zip(outcome, goals, strict=True)
         return {name: from_dataframe(**given | {"outcome": name, "goal": g}) for name, g in pairs}
     if goal is None and usual_goal(str(outcome)) == "min":
         raise ValueError(
-            f"{outcome!r} has the name of an outcome whose small values are good, but there is no "
-            "goal: give goal='min' or goal='max'."
+            f"The name {outcome!r} suggests that small values are good, but there is no goal: "
+            "give goal='min' or goal='max'."
         )
     if goal not in ("max", "min", None):
         raise ValueError(f"goal is {goal!r}: use 'max' or 'min'.")
@@ -712,7 +712,7 @@ def _warn_of_rows(
         if is_most and len(np.unique(np.nan_to_num(Y[copies]), axis=0)) >= ENOUGH_SAME:
             twice += [name] * len(copies)
         if len(rows) < max(2, len(tasks)) and SUMMARY.fullmatch(name.strip(" .:")):
-            text = "Task %r in row %s has the name of a summary: drop rows that sum up other rows"
+            text = "Task %r in row %s is named like a summary: drop rows that summarize other rows"
             logger.warning(text, name, frame.index[rows[0]])
     if twice:
         text = "%d rows occur more than once (task %s): give each run once"

@@ -414,9 +414,9 @@ def fit_normal(sample: Tensor, broad: float, name: str = "hyperparameter") -> Te
 
 def _warn_of_agreement(values: Tensor, name: str, family: str) -> None:
     logger.warning(
-        f"The {len(values)} estimate(s) of the {name} are almost equal, so the maximum "
-        f"likelihood distribution is degenerate. A broad {family} distribution with the same mean "
-        "replaces it."
+        f"The estimates of the {name} (number: {len(values)}) differ too little for a fit by "
+        f"maximum likelihood: a broad {family} distribution with the same mean replaces the "
+        "fitted distribution."
     )
 
 

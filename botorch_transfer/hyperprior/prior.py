@@ -116,7 +116,7 @@ class Hyperprior(TransferPrior):
         check_choice("kind", kind, Kind)
         if kind == "empirical" and estimates is None:
             raise ValueError(
-                "An empirical hyperprior needs the estimates of domains: give estimates=."
+                "An empirical hyperprior needs the hyperparameters of each domain: give estimates=."
             )
         # A hyperprior that is specified by hand may be used with any outcomes.
         self.outcome_steps = None if estimates is None else outcome_steps

@@ -88,7 +88,7 @@ class TransferPruner(BasePruner):
         self._curves: Sequence[Curve] = self._history.curves if is_of_studies else []
         if isinstance(self._history, DataFrame) and len(self._history):
             if step is None:
-                raise ValueError("step= is missing: name the table's column of steps by step=.")
+                raise ValueError("step= is missing: set step= to the table's column of steps.")
             self._curves = read_curves(self._history, outcome or "value", step, "max", task, run)
         self._probability = probability
         self._priors = Memo(size=4)  # fitted priors, by the study's name and direction

@@ -581,7 +581,7 @@ class TransferSampler(BaseSampler):
             if name not in self._history.runs and name not in self._missing:
                 warn_of_rename("The history", name, spare)
         if len(old) and not any(name in old for name in space.columns):
-            logger.warning("Left out all old runs, which have none of the study's parameters")
+            logger.warning("Left out all old runs: none of them has a parameter of the study")
             old = old[:0]
         known = {name: value for name, value in self._missing.items() if name in space.columns}
         return old, dict.fromkeys(name for name in space.columns if name not in old) | known

@@ -44,13 +44,13 @@ MAX_LISTED_VALUES = 1_000
 ARGUMENTS: tuple[tuple[str, Any, str], ...] = (
     ("history runs candidates", DataFrame | None, "give one DataFrame, as read_table returns"),
     ("missing rename fixed", Mapping | None, "give a dictionary with names as keys"),
-    ("task step run cost status", Hashable, "name one column"),
+    ("task step run cost status", Hashable, "give the name of one column"),
     ("outcome same_in_batch leave_out", Iterable, "give a name, or a list of names"),
     ("goal", str | list | tuple | None, "use 'max' or 'min', or a list of them"),
     ("models constraints", Iterable | None, "give a list"),
     ("cache resume", str | PathLike | None, "give a path"),
     ("repeats changed robust progress", Integral | np.bool_ | None, "use True or False"),
-    ("noise", str | Mapping | None, "name the column of standard errors"),
+    ("noise", str | Mapping | None, "give the name of the column of standard errors"),
     ("log", bool | np.bool_ | Iterable, "use True or False, or name outcomes"),
     ("seed", Integral, "give a whole number of at least 0"),
     ("encode", Callable | None, "give a function that takes a table"),
@@ -632,8 +632,8 @@ def _check_condition(parameter: Parameter, earlier: Sequence[Parameter]) -> None
     for name, values in (parameter.active_if or {}).items():
         if name not in parents:
             raise ValueError(
-                f"Parameter {parameter.name!r} has an active_if with the parent {name!r}: list a "
-                f"categorical, ordinal or integer parameter {name!r} before {parameter.name!r}."
+                f"The active_if of {parameter.name!r} has the parent {name!r}: {name!r} must be a "
+                f"categorical, ordinal or integer parameter, listed before {parameter.name!r}."
             )
         if unknown := [value for value in values if not parents[name].contains(value)]:
             raise ValueError(

@@ -128,9 +128,9 @@ class Backtest:
         verb = "saved" if mean >= 0 else "cost"
         ends = sorted([low, high] if mean >= 0 else [-low, -high])
         text = (
-            f"On your {num} tasks, old runs would have {verb} {abs(mean):.1f} evaluations (90 %: "
-            f"{ends[0]:.1f} to {ends[1]:.1f}), where a plain GP needs {self.needed:.1f} to "
-            "reach its best outcome"
+            f"On your {num} tasks, a plain GP reaches its best outcome after {self.needed:.1f} "
+            f"evaluations. Old runs would have {verb} {abs(mean):.1f} evaluations (90 % interval: "
+            f"{ends[0]:.1f} to {ends[1]:.1f})"
         )
         if low <= 0 <= high:
             text += "; this difference may be chance"
@@ -233,8 +233,8 @@ def backtest(
     enough = [n for n, (_, Y) in pools.items() if len(Y) >= FEWEST_ROWS and np.ptp(Y) > 0]
     if not enough:
         raise InputDataError(
-            f"No task has {FEWEST_ROWS} different rows in the space and two different outcomes: "
-            "give more rows, widen the space, or name another outcome."
+            f"No task has {FEWEST_ROWS} different rows in the space and two values of the outcome: "
+            "give more rows, widen the space, or choose another outcome column."
         )
     replayed = _some(enough, MAX_REPLAYED, rng)
     key = content_key(tables.space, tables.outcomes, data, seed, robust)

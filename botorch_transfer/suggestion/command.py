@@ -56,7 +56,7 @@ def run_command(options: argparse.Namespace) -> int:
         logging.getLogger(f"botorch_transfer.{room}").setLevel(logging.INFO)
     try:
         if options.own is not None and options.runs is not None:
-            raise ValueError("There are two tables of runs: omit the third file, or omit --runs.")
+            raise ValueError("The third file and --runs both name this study's runs: omit one.")
         options.runs = options.own or options.runs
         if options.first is not None:
             options.history = [options.first, *options.history]
@@ -114,7 +114,7 @@ def _suggest(options: argparse.Namespace) -> None:
     may_start = options.append and options.runs.parent.is_dir()
     if options.runs is not None and not (may_start or options.runs.exists()):
         raise ValueError(
-            f"There is no file {options.runs}: correct its name, or create its folder for --append."
+            f"No file {options.runs}: correct its name. --append creates it in an existing folder."
         )
     _check_output(options, options.report, ".html", options.candidates)
     tables, runs = _tables(options)

@@ -259,7 +259,7 @@ class _Reader:
         unit = np.nan_to_num(parameter.place(DataFrame({name: [0.0]}))).clip(0.0, 1.0)
         if times > 1 or abs(parameter.decode(unit)[name].item()) > TOLERANCE:
             raise ValueError(
-                f"{self.text!r} counts {name!r} twice, or {name!r} is never zero: omit {name!r}."
+                f"{self.text!r} may name {name!r} only once, and only if {name!r} can be zero."
             )
         self.ends.setdefault(name, []).append(0.0)
 

@@ -245,8 +245,8 @@ def read_outcomes(
         goal, usual = ["min"] * len(names), {str(name): usual_goal(str(name)) for name in names}
         if large := [name for name, guess in usual.items() if guess == "max"]:
             raise ValueError(
-                f"{large[0]!r} has a name for which large values are usually good, and there is no "
-                "goal: give goal='max' or goal='min'."
+                f"The name {large[0]!r} suggests that large values are good, but there is no goal: "
+                "give goal='max' or goal='min'."
             )
         if unknown := [name for name, guess in usual.items() if not guess]:
             text = "Small values of %s count as good: give goal='max' (--goal max) if large values "
@@ -435,7 +435,7 @@ def read_study(
     if history is not None and prior is not None:
         raise ValueError("Both a history and a prior are given: omit one of the two.")
     if run is not None and step is None:
-        raise ValueError("run= is for learning curves: also name the column of steps by step=.")
+        raise ValueError("run= is for learning curves: also set step= to the column of steps.")
     if history is not None:
         history = renamed(history, rename or {})
         if history.empty:
@@ -460,7 +460,7 @@ def read_study(
         known = concat([known, None if runs is None else runs.filter(list(known))])
         others = [task, status, *columns] if cost is None else [task, status, *columns, cost]
         if known.columns.empty:
-            raise InputDataError("The candidates and the history share no column name: rename one.")
+            raise InputDataError("No column is in both candidates and history: rename columns.")
         absent: Any = [] if history is None else history.columns.difference([*candidates, *others])
         for name in candidates.select_dtypes("number").columns.difference(known.columns):
             if likely := likely_column(name, absent):
@@ -500,7 +500,7 @@ def read_study(
         is_known = any(column in table for table in tables)
         if not is_known and (argument, column) != ("status", "status"):
             raise InputDataError(
-                f"No table has the column {column!r}: name an existing column by {argument}=."
+                f"No table has the column {column!r}: choose an existing column for {argument}=."
             )
     key = space.columns if run is None else [run]
     curves = None if step is None else CurveColumns(step, key, status)
@@ -618,7 +618,7 @@ def _hint_at_steps(history: DataFrame, space: SearchSpace, task: str) -> None:
         if STEPS.fullmatch(str(name)) and name not in space.columns:
             steps = to_numeric(history[name], errors="coerce").groupby(history[task])
             if steps.nunique().max() > 2:
-                message = "%r looks like the steps of learning curves: give the column by step="
+                message = "%r looks like the steps of learning curves: set step= to this column"
                 logger.warning(message, name)
 
 

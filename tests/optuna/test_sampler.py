@@ -565,7 +565,7 @@ def test_wrong_tables_are_refused():
     with pytest.raises(ValueError, match="If history= is a table or a prior, space= is"):
         TransferSampler(table())
     study = optuna.create_study(sampler=sampler(history=table().rename(columns={"value": "loss"})))
-    with pytest.raises(InputDataError, match="no column 'value': name an existing column by"):
+    with pytest.raises(InputDataError, match="no column 'value': choose an existing column"):
         study.ask(UNIT)
     study = optuna.create_study(sampler=sampler(outcome=["value", "time"]))
     with pytest.raises(ValueError, match="outcome= names 2 columns, but the study has 1"):
@@ -669,7 +669,7 @@ def test_a_renamed_parameter(rename: dict[str, str] | None, caplog: pytest.LogCa
 def test_nothing_of_the_history_fits(caplog: pytest.LogCaptureFixture):
     old = old_study(lambda t: len(t.suggest_categorical("x", ["a", "bb"])), "old")
     assert states(tuned(objective, 5, TransferSampler([old], seed=0))) == [TrialState.COMPLETE] * 5
-    told = "Left out all old runs, which have none of the study's parameters"
+    told = "Left out all old runs: none of them has a parameter of the study"
     assert caplog.messages.count(told) == 1
 
 
@@ -727,10 +727,7 @@ def test_each_warning_of_values_comes_once_a_sampler(caplog: pytest.LogCaptureFi
                 _add(study, x, own)
             study.optimize(objective, n_trials=1)
             warned = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
-            kinds = [
-                "Words such as n.d. count as missing outcomes",
-                "code -999, as -999.0 in row 7",
-            ]
+            kinds = "Words such as n.d. count as missing outcomes", "-999 (as -999.0 in row 7"
             for kind in kinds:
                 assert sum(kind in message for message in warned) == 1
             of_own = [message for message in warned if not any(kind in message for kind in kinds)]
