@@ -401,7 +401,7 @@ class CurvePrior(Saved):
         Args:
             own: The curve of the run.
             others: The curves of the task's other runs.
-            probability: A run is hopeless if the probability that it ends worse exceeds this value.
+            probability: A run is hopeless if it ends worse with a probability above this value.
 
         Returns:
             Whether the run is hopeless.

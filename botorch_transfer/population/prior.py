@@ -772,7 +772,7 @@ class SourcePopulation(ConditionedPrior):
 
     @property
     def scale_log_std(self) -> float:
-        """The predicted standard deviation of a new task's log scale.
+        """The predicted standard deviation of the logarithm of a new task's scale.
 
         The scale of a task is the standard deviation of its outcomes.
         """
