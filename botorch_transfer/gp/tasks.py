@@ -358,6 +358,7 @@ class TaskUnits:
             parameters.
         outcome_steps: Element-wise transforms, applied to the outcomes before the scaling. ``None``
             if the transforms are unknown.
+        feature_names: The names of the user's inputs; empty if the names are unknown.
     """
 
     names: Sequence[str]
@@ -366,6 +367,7 @@ class TaskUnits:
     outcome_scale: OutcomeScale = "per_task"
     input_transform: InputTransform | None = None
     outcome_steps: Steps | None = ()
+    feature_names: Sequence[str] = ()
 
     def select(self, tasks: Tensor) -> TaskUnits:
         """Returns the transforms of the tasks with the given indices."""
@@ -381,10 +383,9 @@ class TaskUnits:
         names = list(self.names)
         for name in other.names:
             names.append(f"{name} ({len(names)})" if name in names else name)
-        mean, std = other.mean.to(self.mean), other.std.to(self.std)
-        return replace(
-            self, names=names, mean=torch.cat([self.mean, mean]), std=torch.cat([self.std, std])
-        )
+        mean = torch.cat([self.mean, other.mean.to(self.mean)])
+        std = torch.cat([self.std, other.std.to(self.std)])
+        return replace(self, names=names, mean=mean, std=std)
 
 
 def scaled_tasks(
@@ -415,7 +416,9 @@ def scaled_tasks(
     transform = frozen_input_transform(input_transform, datasets)
     tasks = PaddedTasks.from_datasets(datasets, transform)
     mean, std = outcome_scales(tasks, outcome_scale)
-    return tasks.standardize(mean, std), TaskUnits(names, mean, std, outcome_scale, transform)
+    inputs = datasets[0].feature_names
+    units = TaskUnits(names, mean, std, outcome_scale, transform, feature_names=inputs)
+    return tasks.standardize(mean, std), units
 
 
 # ------------------------------------------------------------------------- models fitted elsewhere

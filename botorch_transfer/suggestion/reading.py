@@ -652,7 +652,6 @@ def _read_prior(name: str, prior: Any, num_outcomes: int, space: SearchSpace) ->
             f"There is no prior of the outcome {name!r}: load a prior by SourceGPs.load(path), or "
             "give a dictionary from outcomes to priors."
         )
-    if wrong := {part.dim for part in parts} - {None, space.dim}:
-        problem = f"The prior has {wrong.pop()} inputs, but encoded rows have {space.dim}"
-        raise InputDataError(f"{problem}: give a prior that was fitted in this space.")
+    for part in parts:
+        part.check_inputs(space.feature_names, "The search space")
     return found
