@@ -48,7 +48,7 @@ from botorch_transfer.search_space import (
     SearchSpace,
 )
 from botorch_transfer.search_space.cells import likely_column
-from botorch_transfer.search_space.guess import find_condition
+from botorch_transfer.search_space.guess import find_condition, usual_goal
 from botorch_transfer.search_space.parameters import ActiveIf
 
 logger = logging.getLogger(__name__)
@@ -71,9 +71,9 @@ class OptunaHistory(NamedTuple):
             parameters, the outcomes, and for each constraint ``"constraint_<name>"``. The outcome
             is ``"value"``, or ``"values_0"``, ``"values_1"`` and so on for several objectives. The
             outcomes of a failed trial are NaN.
-        space: The search space of the usable parameters; ``None`` if no parameter is usable. A
-            parameter that only some complete trials of a study have is usable only if it is
-            conditional on another parameter.
+        space: The search space of the usable parameters; ``None`` if no parameter is usable. If
+            only some complete trials of a study have a parameter, the parameter must be conditional
+            on another parameter to be usable.
         distributions: Optuna's distribution of each parameter in ``space``, by name.
         directions: The direction of each objective, in the order of the outcome columns.
         curves: The learning curves of the trials. If the objective is minimized, values are
@@ -126,8 +126,9 @@ def history_from_optuna(
     of a pruned trial is a prediction of its final value. A
     :class:`~botorch_transfer.curves.CurvePrior`, fitted to the learning curves of all studies,
     computes this prediction from the trial's intermediate values. Failed trials, and pruned trials
-    without an intermediate value, are kept without an outcome. Other pruned trials are left out if
-    no complete trial has three intermediate values. Trials that have not finished are left out.
+    without an intermediate value, are kept without an outcome. If no complete trial has three
+    intermediate values, no prediction is possible, and pruned trials with intermediate values are
+    left out. Trials that have not finished are left out, too.
 
     All outcomes have the directions of the first study. If a study has the opposite direction, its
     values are multiplied by -1.
@@ -227,11 +228,8 @@ def history_of(studies: Sequence[Any], rename: Mapping[str, str] | None = None) 
             raise ValueError(f"rename= gives {old!r} the name {new!r}: give one name as text.")
     directions = tuple(old_studies[0].directions)
     names = list(outcome_signs(directions))
-    curves = [
-        curve
-        for study in (old_studies if len(directions) == 1 else ())
-        for curve in curves_of(study.trials, sign_of(study.directions[0]), study.name)
-    ]
+    single = old_studies if len(directions) == 1 else []
+    curves = [c for s in single for c in curves_of(s.trials, sign_of(s.directions[0]), s.name)]
     prior = CurvePrior.of_curves(curves)
     rows, found = list[dict[str, Any]](), dict[str, list[BaseDistribution]]()
     for study in old_studies:
@@ -272,12 +270,12 @@ def history_of(studies: Sequence[Any], rename: Mapping[str, str] | None = None) 
 
 
 def warn_of_rename(where: str, name: str, spare: Collection[Any]) -> None:
-    """Logs a warning if one of the columns ``spare`` may be a missing parameter under another name.
+    """Logs a warning if the name of a missing parameter resembles one of the names ``spare``.
 
     Args:
         where: The history or study that lacks the parameter, for the message.
         name: The name of the missing parameter.
-        spare: The names of columns that are not used as parameters.
+        spare: The names of columns that may hold the values of the missing parameter.
     """
     if likely := likely_column(name, spare):
         logger.warning(
@@ -444,6 +442,13 @@ def read_studies(history: Any, rename: Mapping[str, str] | None = None) -> Any:
 def sign_of(direction: StudyDirection) -> float:
     """Returns 1 for an objective to maximize, and -1 for an objective to minimize."""
     return -1.0 if direction == StudyDirection.MINIMIZE else 1.0
+
+
+def warn_of_goal(outcome: str, direction: StudyDirection) -> None:
+    """Logs a warning if the name of a table's outcome suggests the opposite of a direction."""
+    if usual_goal(outcome) not in ("", direction.name[:3].lower()):
+        text = "The study %ss %r, whose name suggests the opposite: correct direction= of the study"
+        logger.warning(text, direction.name.lower(), outcome)
 
 
 def curves_of(trials: Sequence[FrozenTrial], sign: float, task: str = "") -> list[Curve]:
@@ -659,10 +664,10 @@ def merged(distributions: Sequence[BaseDistribution]) -> BaseDistribution | None
 
     Returns:
         For numeric distributions, a distribution from the lowest to the highest bound. This
-        distribution has the scale of the newest distribution. It has a step only if all
-        distributions have the same step, and contains only integers if all distributions do. For
-        categorical distributions, a distribution with all choices, in order of first appearance.
-        ``None`` if some distributions are numeric and others are categorical.
+        distribution has the scale of the newest distribution. If all distributions have the same
+        step and a common grid, the step is kept. If all distributions contain only integers, so
+        does the result. For categorical distributions, a distribution with all choices, in order of
+        first appearance. ``None`` if some distributions are numeric and others are categorical.
 
     Example:
         >>> merged([IntDistribution(1, 5), IntDistribution(3, 9)])
@@ -687,9 +692,10 @@ def merged(distributions: Sequence[BaseDistribution]) -> BaseDistribution | None
 
 
 def label(choice: Any) -> Any:
-    """Converts a categorical choice to a table cell: text, a boolean or a number.
+    """Converts a categorical choice to a table cell.
 
-    Any other choice becomes text, such as ``"None"``.
+    Text, booleans and numbers do not change. ``None``, NaN and any other choice become text, such
+    as ``"None"``.
     """
     plain = isinstance(choice, str | bool | int | float) and choice == choice  # not NaN
     return choice if plain else str(choice)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from inspect import signature
 from os import PathLike
 from typing import Any, cast
 
@@ -33,6 +34,7 @@ from ax.generators.torch.botorch_modular.utils import ModelConfig
 from ax.storage.botorch_modular_registry import register_acquisition, register_model
 from ax.storage.json_store.registry import CORE_DECODER_REGISTRY, CORE_ENCODER_REGISTRY
 from ax.storage.transform_registry import register_transform
+from botorch import optim
 
 from botorch_transfer import models, report
 from botorch_transfer.average.transfer import TransferGP
@@ -105,17 +107,17 @@ def transfer_generation_strategy(
     metric with old outcomes has a transfer model. Any other metric has Ax's default model. Before
     the first outcome, trials maximize the upper confidence bound of the transferred prior. After
     the first outcome, trials maximize the noisy expected improvement if there is one objective
-    without constraints. For a ``TransferGP``, the improvement is averaged over the member models.
-    In all other cases, Ax chooses the acquisition function.
+    without constraints. (For a ``TransferGP``, this improvement is averaged over the member
+    models.) With several objectives or with constraints, Ax chooses the acquisition function.
 
     Old outcomes have the direction of the metric: if a metric is minimized, do not negate its old
     values.
 
     Ax stores the strategy and its history with the experiment, in JSON files and databases. Import
     ``botorch_transfer.ax`` before you load the experiment. Under the same PyTorch seed, a loaded
-    experiment continues like the original experiment. Ax rounds stored outcomes to ten decimals. Ax
-    does not store the ``random_seed`` of a ``Client``: call ``torch.manual_seed(random_seed)``
-    before each ``get_next_trials`` of the loaded client.
+    experiment continues like the original experiment, except that Ax rounds stored outcomes to ten
+    decimals. Ax does not store the ``random_seed`` of a ``Client``: call
+    ``torch.manual_seed(random_seed)`` before each ``get_next_trials`` of the loaded client.
 
     Args:
         model: The class of the transfer models; by default :class:`TransferGP`.
@@ -131,8 +133,8 @@ def transfer_generation_strategy(
         missing: Values of parameters that old runs lack, by parameter name; ``None`` for an unknown
             value. For a parameter that is not in ``missing``, the value in the experiment's status
             quo is assumed, or else Ax's backfill value.
-        rename: Mapping from old names to new names: of the columns of a table, of the parameters
-            and metrics of experiments, or of the parameters of Optuna studies.
+        rename: Mapping from old names to new names. The names are columns of a table, parameters
+            and metrics of experiments, or parameters of Optuna studies.
         robust: Whether outcomes far worse than the median are clipped at a limit, in old runs and
             in the experiment's runs, as in :func:`botorch_transfer.suggest`.
         model_options: Further arguments of the model class.
@@ -147,7 +149,7 @@ def transfer_generation_strategy(
         The strategy; without old runs, Ax's default strategy.
 
     Raises:
-        UserInputError: If the history cannot be read, or an option has no effect.
+        UserInputError: If the history cannot be read, or an option is unknown or has no effect.
         TypeError: If ``model`` is not a class of transfer models, or the history has none of the
             four forms.
 
@@ -176,6 +178,10 @@ def transfer_generation_strategy(
         if history is not None:
             logger.warning("The history has no runs: Ax's default strategy is used.")
         return choose_generation_strategy(struct=GenerationStrategyDispatchStruct())
+    optimizers = [f for f in optim.__all__ if f.startswith(("optimize_acqf", "gen_batch"))]
+    known = {name for f in optimizers for name in signature(getattr(optim, f)).parameters}
+    if unknown := sorted({*(optimizer_options or ())} - known):
+        raise UserInputError(f"optimizer_options has {unknown[0]!r}: correct the option's name.")
     options = {**(model_options or {}), "pretraining": dict(pretraining or {})}
     name = model.__name__
     config = ModelConfig(botorch_model_class=model, model_options=options, name=name)
@@ -241,8 +247,8 @@ class TransferEarlyStoppingStrategy(BaseEarlyStoppingStrategy):
     Args:
         prior: The prior, fitted to old learning curves of the objective. When Ax loads a stored
             strategy, ``prior`` is a dictionary: the entry ``"prior"`` of :meth:`to_dict`.
-        probability: A trial is stopped if the probability that its final value is worse than the
-            incumbent's exceeds this number.
+        probability: A trial is stopped if its final value is worse than the incumbent's final value
+            with a probability above this number.
         **options: Options of Ax's ``BaseEarlyStoppingStrategy``.
 
     Example:
@@ -262,8 +268,7 @@ class TransferEarlyStoppingStrategy(BaseEarlyStoppingStrategy):
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the strategy as a dictionary, from which Ax's JSON storage can rebuild it."""
-        prior = {"config": self.prior.config, "tensors": dict(self.prior.named_buffers())}
-        given = {"prior": prior, "probability": self.probability, **self.options}
+        given = {"prior": self.prior._arguments(), "probability": self.probability, **self.options}
         return {"__type": type(self).__name__, **given}
 
     def _is_harmful(self, trial_indices: set[int], experiment: Experiment) -> bool:
@@ -300,8 +305,8 @@ def transfer_report(client: Client, metric: str | None = None) -> pd.DataFrame:
 
     Returns:
         The table; see ``transfer_report`` of :class:`ScaMLGP`. An old task is helpful if its
-        outcomes are large where the new outcomes are large. The same rule applies to metrics to
-        minimize.
+        outcomes are large where the new outcomes are large, and small where the new outcomes are
+        small. This rule does not depend on whether the metric is minimized or maximized.
 
     Raises:
         UserInputError: If no transfer model has chosen a trial yet, or if ``metric`` has no

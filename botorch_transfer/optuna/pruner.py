@@ -23,9 +23,9 @@ class TransferPruner(BasePruner):
     """Pruner for Optuna that learns from the learning curves of earlier studies.
 
     Use it with any sampler for a study with one objective. The pruner predicts the final value of a
-    trial. It prunes the trial if the probability that this value is worse than the incumbent's
-    final value exceeds ``probability``. The incumbent is the best complete trial of the study. If
-    no trial is complete, the incumbent is the trial with the best predicted final value among all
+    trial. It prunes the trial if this value is worse than the incumbent's final value with a
+    probability above ``probability``. The incumbent is the best complete trial of the study. If no
+    trial is complete, the incumbent is the trial with the best predicted final value among all
     trials except the trial that may be pruned. A trial is not pruned if its value is better than
     the incumbent's value at the same step. The only trial of a study is not pruned, either. If the
     history has no curve of a complete trial, the pruner learns from the complete trials of the
@@ -39,8 +39,8 @@ class TransferPruner(BasePruner):
         step: The column of the steps; required if the history is a table.
         outcome: The column of the outcomes in a table; ``"value"`` by default. The outcomes are
             minimized or maximized as in the study.
-        probability: A trial is pruned if the probability that its final value is worse than the
-            incumbent's final value exceeds this number.
+        probability: A trial is pruned if its final value is worse than the incumbent's final value
+            with a probability above this number.
         task: The column of the task names in a table.
         rename: Mapping from old names of parameters or table columns to new names.
         run: The columns of a table whose values identify a run. By default, the rows of a run are
@@ -83,7 +83,9 @@ class TransferPruner(BasePruner):
         check_arguments({"rename": rename, "task": task})
         is_prior = isinstance(history, CurvePrior)
         self._history = history if is_prior else read_studies(history, rename)
-        self._curves = list[Curve]()  # curves of a table, before multiplication by a sign
+        # Curves of a table are not yet multiplied by the sign of the study.
+        is_of_studies = isinstance(self._history, OptunaHistory)
+        self._curves: Sequence[Curve] = self._history.curves if is_of_studies else []
         if isinstance(self._history, DataFrame) and len(self._history):
             if step is None:
                 raise ValueError("step= is missing: set step= to the table's column of steps.")
@@ -125,12 +127,14 @@ class TransferPruner(BasePruner):
             return self._history
 
         def learn() -> CurvePrior | None:
-            if isinstance(self._history, OptunaHistory):
-                prior = self._history.curve_prior(study.study_name)
-                if prior is None and (self._history.runs[TASK] != study.study_name).any():
-                    text = "%s does not help: no complete trial has three intermediate values"
-                    logger.warning(text, "The history")
-                return prior
-            return CurvePrior.of_curves([c._replace(values=sign * c.values) for c in self._curves])
+            is_table = isinstance(self._history, DataFrame)
+            unit, name = sign if is_table else 1.0, study.study_name
+            old = [c._replace(values=unit * c.values) for c in self._curves if c.task != name]
+            prior = CurvePrior.of_curves(old)
+            if prior is None and (old or not (is_table or self._curves)):
+                text = "The history does not help: no complete trial has three intermediate values"
+                hint = ": name the columns that identify a run by run=" if is_table else ""
+                logger.warning(text + hint)
+            return prior
 
         return self._priors.recall(f"{study.study_name} {sign}", learn)

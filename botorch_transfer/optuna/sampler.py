@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from threading import Lock
-from typing import Any, cast
+from typing import Any, SupportsFloat, cast
 
 import numpy as np
 from optuna.distributions import BaseDistribution
@@ -43,6 +43,7 @@ from botorch_transfer.old_studies import (
     read_studies,
     rows_of,
     value_of,
+    warn_of_goal,
     warn_of_rename,
 )
 from botorch_transfer.progress import logged_once
@@ -239,16 +240,31 @@ class TransferSampler(BaseSampler):
     ) -> None:
         """Stores the constraint values of a trial that has finished.
 
-        Logs a warning if ``missing=`` has a parameter that neither this study nor an old study has.
+        Logs a warning if ``missing=`` has a parameter that neither this study nor an old study has,
+        or if ``constraints_func`` returns booleans.
+
+        Raises:
+            TypeError: If ``constraints_func`` does not return numbers.
         """
-        if self._missing and not self._is_settled and state == TrialState.COMPLETE:
-            names = {name for known in (trial, *_complete(study)) for name in known.params}
-            with logged_once(self._logged):
+        with logged_once(self._logged):
+            if self._missing and not self._is_settled and state == TrialState.COMPLETE:
+                names = {name for known in (trial, *_complete(study)) for name in known.params}
                 for name in self._unknown(names):
                     logger.warning(f"missing= names the parameter {name!r}, which no trial has")
-        if self._constraints_func is not None:
-            _process_constraints_after_trial(self._constraints_func, study, trial, state)
+            if self._constraints_func is not None:
+                _process_constraints_after_trial(self._constraints, study, trial, state)
         self._independent.after_trial(study, trial, state, values)
+
+    def _constraints(self, trial: FrozenTrial) -> tuple[Any, ...]:
+        """Calls ``constraints_func``, and checks its result."""
+        found = cast(Any, self._constraints_func)(trial)
+        values = tuple(found) if np.iterable(found) else (None,)
+        if not all(isinstance(value, SupportsFloat) for value in values):
+            raise TypeError(f"constraints_func returned {found!r}: return a list of numbers.")
+        if {bool, np.bool_} & {*map(type, values)}:
+            text = "constraints_func returns booleans, but True is 1, a violation: return numbers"
+            logger.warning(text)
+        return values
 
     def sample_independent(
         self,
@@ -381,8 +397,7 @@ class TransferSampler(BaseSampler):
         elif old.empty:
             old = None
         elif any(np.isfinite(numbers(old, name)).any() for name in objectives):
-            absent = [name for name in names if name not in old]
-            old = old.assign(**dict.fromkeys(absent, np.nan))
+            old = old.assign(**{name: np.nan for name in names if name not in old})
         elif isinstance(self._history, OptunaHistory):
             logger.warning("No old trial has a finite value: the study starts without a history")
             old = None
@@ -414,7 +429,8 @@ class TransferSampler(BaseSampler):
     ) -> None:
         """Raises an error if a parameter has the name of an outcome, task or state column.
 
-        Logs a warning if a parameter of ``space=`` may have another name in the trials.
+        Logs a warning if a parameter of ``space=`` may have another name in the trials, or if the
+        name of an outcome suggests the opposite of the study's direction.
         """
         columns = {self._task, self._status, *(o.name for o in self._outcomes(study, ()))}
         if clash := columns & set(names):
@@ -426,10 +442,12 @@ class TransferSampler(BaseSampler):
         extra = [name for name, d in own.items() if name not in names and not d.single()]
         lost = [n for n in names if n not in own and self._seen(n, complete) is None]
         with logged_once(self._logged):
+            for outcome, direction in zip(self._outcome or (), study.directions, strict=False):
+                warn_of_goal(outcome, direction)
             if lost and extra:  # without a space=, names contains all parameters of the trials
                 logger.warning(
-                    f"No trial has the parameter {lost[0]!r} of space=, and space= lacks the "
-                    f"parameter {extra[0]!r} of the trials: if both are the same, use one name"
+                    f"Parameter {lost[0]!r} is only in space=, and parameter {extra[0]!r} is only "
+                    "in the trials: if both are the same parameter, use the same name"
                 )
 
     def _check_objectives(self, study: Study) -> None:
@@ -457,8 +475,9 @@ class TransferSampler(BaseSampler):
 
         Returns ``None`` if the trials' distributions differ. Also returns ``None`` if a trial lacks
         the parameter although the parameter's condition is true, or has the parameter although the
-        condition is false. Otherwise, if no trial has the parameter, returns the parameter's
-        distribution in the history or ``space=``.
+        condition is false. If no trial has the parameter, and the condition is false in all trials,
+        returns the parameter's distribution in ``space=``; without ``space=``, the parameter's
+        distribution in the history.
         """
         condition = self._condition(name, complete)
         if any((name in t.params) != _is_active(condition, t.params) for t in complete):
@@ -534,10 +553,10 @@ class TransferSampler(BaseSampler):
         Leaves out an old study with the name of the current study.
 
         Returns:
-            A table of the old runs; ``None`` if the history is a prior. Also the sampler's argument
-            ``missing=``, a mapping from parameters to assumed values. If the history has Optuna
-            studies, the mapping also has the value ``None`` for each parameter that neither the
-            table nor ``missing=`` contains.
+            A table of the old runs; ``None`` if the history is a prior. Also a mapping from
+            parameters to assumed values, with the values that the user gave by ``missing=``. If the
+            history has Optuna studies, the mapping has the value ``None`` for each parameter
+            without an old value and without an assumed value.
         """
         if not isinstance(self._history, OptunaHistory):
             return self._history if isinstance(self._history, DataFrame) else None, self._missing
