@@ -836,8 +836,7 @@ def without_codes(column: Series) -> Series:
         log_cell(column == -1, column, "which may mean a missing value: if so, empty the cell")
     log_cell(column.isin(found), column, "which counts as missing: empty the cell, or correct it")
     slip = _slip(others)
-    reason = "far from all other values, so the range leaves it out: correct the cell, or the range"
-    log_cell(column == slip, column, reason)
+    log_cell(column == slip, column, "far from all others, so the range omits it: check the cell")
     return column.mask(column.isin([*found, slip]))
 
 

@@ -406,7 +406,8 @@ class Region:
             ValueError: If there is no table of candidates, or if the table lacks the column.
         """
         if self.table is None or self.cost not in self.table.columns:
-            raise ValueError(f"candidates= has no column {self.cost!r} for cost=: add the column.")
+            problem = f"cost= is {self.cost!r}, but candidates= has no such column"
+            raise ValueError(f"{problem}: add the column.")
         costs = numbers(with_numbers(self.table, [self.cost]), self.cost)
         problem = "which is not a positive number: correct the cost"
         refuse_cell(~(np.isfinite(costs) & (costs > 0)), self.table[self.cost], problem)

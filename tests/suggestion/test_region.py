@@ -306,7 +306,7 @@ def test_costs_decide_between_like_rows():
     assert unknown.index[0] == suggest(SPACE, HISTORY, candidates=stock, **FAST).index[0]
     with pytest.raises(InputDataError, match=r"'price' has 0.0 .* is not a positive number"):
         suggest(SPACE, HISTORY, runs, candidates=stock.assign(price=0.0), cost="price", **FAST)
-    with pytest.raises(ValueError, match="candidates= has no column 'price' for cost=: add"):
+    with pytest.raises(ValueError, match="cost= is 'price', but candidates= has no such column"):
         suggest(SPACE, HISTORY, runs, candidates=stock, cost="price", **FAST)
 
 
