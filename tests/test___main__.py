@@ -336,7 +336,7 @@ NO_PARAMETER = "A constraint uses the column 'cost' of the candidates, which is 
             "botorch_transfer suggest: The table has no column 'logloss' (a similar column is "
             "'log_loss'): choose an existing column for --outcome. The table's columns are ",
         ),
-        ([*COMMAND, "new.csv"], "No file new.csv: correct its name. --append creates it in"),
+        ([*COMMAND, "new.csv"], "No file new.csv: check the name. --append starts a file if"),
         ([*COMMAND, "old.csv"], "old.csv is named as old runs and as this study's runs"),
         ([*COMMAND, "runs.csv", "--runs", "runs.csv", *LOSS], "The third file and --runs both"),
         ([*COMMAND, "--append"], "--append adds rows to the file"),
@@ -356,7 +356,7 @@ NO_PARAMETER = "A constraint uses the column 'cost' of the candidates, which is 
         ([*COMMAND, *LOSS, "--step", "C"], "is both a parameter and the column of --step"),
         ([*COMMAND, *LOSS, "--same-in-batch", "T"], "--same-in-batch names 'T', which is not a"),
         ([*COMMAND, *LOSS, "--cost", "price"], "--cost is 'price', but --candidates has no such"),
-        ([*COMMAND, *LOSS, "--log", "los"], "--log names 'los', which is no outcome: correct"),
+        ([*COMMAND, *LOSS, "--log", "los"], "--log names 'los', not an outcome: correct"),
         ([*COMMAND, *LOSS, "--outcome-range", "1", "0"], "--outcome-range of 'log_loss' is"),
         ([*COMMAND, *LOSS, "--task", "tasks"], "choose an existing column for --task, or"),
         (["space", "old.csv"], "The table has no column 'loss': use one of task"),

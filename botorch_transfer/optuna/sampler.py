@@ -428,8 +428,8 @@ class TransferSampler(BaseSampler):
         with logged_once(self._logged):
             if lost and extra:  # without a space=, names contains all parameters of the trials
                 logger.warning(
-                    f"No trial has the parameter {lost[0]!r} of space=, and space= lacks the "
-                    f"parameter {extra[0]!r} of the trials: if both are the same, use one name"
+                    f"Only space= has the parameter {lost[0]!r}, and only the trials have "
+                    f"{extra[0]!r}: if both are the same parameter, use one name"
                 )
 
     def _check_objectives(self, study: Study) -> None:

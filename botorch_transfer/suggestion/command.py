@@ -114,7 +114,7 @@ def _suggest(options: argparse.Namespace) -> None:
     may_start = options.append and options.runs.parent.is_dir()
     if options.runs is not None and not (may_start or options.runs.exists()):
         raise ValueError(
-            f"No file {options.runs}: correct its name. --append creates it in an existing folder."
+            f"No file {options.runs}: check the name. --append starts a file if its folder exists."
         )
     _check_output(options, options.report, ".html", options.candidates)
     tables, runs = _tables(options)

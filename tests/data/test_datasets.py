@@ -44,7 +44,7 @@ def test_a_mapping_names_its_datasets():
 def test_the_parts_of_a_multi_task_dataset_are_a_mapping():
     joint = MultiTaskDataset([dataset("a"), dataset("b")], target_outcome_name="b")
     assert task_names(as_datasets(joint.datasets)) == ["a", "b"]
-    with pytest.raises(InputDataError, match=r"'b' is a MultiTaskDataset: .* Pass each of a Multi"):
+    with pytest.raises(InputDataError, match=r"'b' is a MultiTaskDataset: .* For a Multi"):
         as_datasets([joint])
 
 
@@ -146,7 +146,7 @@ def test_one_task_instead_of_a_sequence_is_refused(one):
     [
         (None, "give a list or a mapping of tasks"),
         (7, "are a int: give a list or a mapping of tasks"),
-        ("sources.safetensors", "are a str: .* load a saved prior by its class"),
+        ("sources.safetensors", "are a str: .* load the prior by its class"),
         (pd.DataFrame({"x": [1.0]}), "are a DataFrame: .* Convert a table by from_dataframe"),
         ({1: tensors(), "1": tensors()}, "are the same text: rename one task"),
     ],
