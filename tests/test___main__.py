@@ -315,7 +315,7 @@ def test_options(folder, capsys):
 
 
 TABLES = ["--history", "old.csv", "--candidates", "stock.csv"]
-NO_PARAMETER = "A constraint uses the column 'cost' of the candidates, which is not a parameter: "
+NO_PARAMETER = "A constraint uses 'cost', a column of the candidates that is not a parameter: "
 
 
 @pytest.mark.parametrize(
@@ -366,7 +366,7 @@ NO_PARAMETER = "A constraint uses the column 'cost' of the candidates, which is 
         (["predict", *COMMAND[1:], *LOSS, "--rows", "old.csv", "-o", "old.csv"], "is also an"),
         ([*COMMAND, *LOSS, "--report", "p.csv"], "p.csv must end in .html: name it p.html."),
         ([*COMMAND, *LOSS, "--report", "p.pdf"], "p.pdf must end in .html: name it p.html."),
-        ([*COMMAND, "no/r.csv", *LOSS, "--append"], "No file no/r.csv: correct"),
+        ([*COMMAND, "no/r.csv", *LOSS, "--append"], "No file no/r.csv: check"),
         (["space", "old.csv", *LOSS, "-o", "s.html"], "s.html must end in .json: name it s.json."),
     ],
 )

@@ -530,14 +530,14 @@ def decimal_points(
         if marks != {"."}:
             grouped = cells.str.contains(rf"{GROUPS}(?!,)".format(r"\."), na=False)
             meaning = "separates thousands" if marks == {","} else "counts as a decimal point"
-            reason = f"whose point {meaning}: delete points that separate thousands"
+            reason = f"whose point {meaning}: write thousands without points, as in 1200"
             log_cell(grouped, frame[name], reason, logging.INFO if shown[name] else logging.WARNING)
         if marks == {","} or any(map(re.compile(r"\d,\d{3}[.,]\d").search, cells.dropna())):
             groups = re.compile(GROUPS.format(r"\." if marks == {","} else ","))
             cells = cells.str.replace(groups, lambda m: re.sub("[.,]", "", m[0]), regex=True)
         if comma and not marks:
             grouped = cells.str.contains(GROUPS.format(","), na=False)
-            reason = "whose comma counts as a decimal mark: delete commas that separate thousands"
+            reason = "whose comma is a decimal mark: write thousands without commas, as in 1200"
             log_cell(grouped, frame[name], reason)
         if "," in marks or (comma and not marks):
             cells = cells.str.replace(r"(\d),(?=\d+(?![\d.,]))", r"\1.", regex=True)

@@ -250,7 +250,7 @@ def test_the_numbers_of_a_column_show_their_decimal_mark(cells, expected):
         ("x;y\n1.200;37\n1.350;9\n", [1.2, 1.35], "whose point counts as a decimal point: write"),
         ("x;y\n1.200;37.5\n1.350;9.1\n", [1.2, 1.35], None),
         ("x,y\n1.234,20.150\n1.350,10.500\n", [1.234, 1.35], None),
-        ("x;y\n1,200;37\n1,350;9\n", [1.2, 1.35], "whose comma counts as a decimal mark: delete"),
+        ("x;y\n1,200;37\n1,350;9\n", [1.2, 1.35], "whose comma is a decimal mark: write"),
         ("x;y\n1,234;1\n1,5;2\n", [1.234, 1.5], None),
         ("x;y\n1.234;1\n1.5;2\n", [1.234, 1.5], None),
     ],
