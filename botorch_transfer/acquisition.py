@@ -384,7 +384,7 @@ MIN_VARIANCE = 1e-12
 
 
 class _LogImprovements(torch.autograd.Function):
-    """Log expected improvement. A closed-form gradient needs fewer CUDA kernels than autograd."""
+    """Log expected improvement, with a closed-form gradient that needs few CUDA kernels."""
 
     @staticmethod
     def forward(ctx: Any, gap: Tensor, variance: Tensor) -> Tensor:
@@ -447,9 +447,9 @@ class AveragedImprovement(AcquisitionFunction):
     r"""Logarithm of a weighted average of improvements, each divided by its own maximum.
 
     Use it to search with several models of the same target. Their expected improvements may differ
-    by orders of magnitude, because a confident model expects almost no improvement. In a plain
-    average, one model would determine the maximum alone. With improvements ``α_k`` and shares
-    ``p_k``, the value is
+    by orders of magnitude, because a confident model expects almost no improvement. The best
+    candidate of a plain average would then depend on a single model. With improvements ``α_k`` and
+    shares ``p_k``, the value is
 
     .. code-block:: text
 

@@ -74,7 +74,9 @@ def check_prior(prior: Any) -> None:
 
 
 def constructor_arguments(model_class: Any) -> list[str]:
-    """Lists the argument names of a model's constructor by ``getfullargspec``, as Ax does.
+    """Lists the argument names of a model's constructor.
+
+    Like Ax, uses ``getfullargspec``, which leaves out keyword-only arguments.
 
     Args:
         model_class: The class, or a function that returns a model.
@@ -213,8 +215,8 @@ class ConstructedFromDatasets(Model):
 
     The arguments below mean the same in every model, unless the model documents otherwise. The
     docstring of a subclass documents only its own arguments and errors in ``Args:`` and
-    ``Raises:``. This class adds the entries below for the other constructor arguments, so that
-    ``help`` and the API reference show all arguments in order.
+    ``Raises:``. For all other constructor arguments, the mixin copies the entries below into the
+    docstring of the subclass. ``help`` and the API reference thus show all arguments in order.
 
     Args:
         train_X: A ``batch_shape x n x d`` tensor of target inputs; ``n`` may be zero.
@@ -241,8 +243,8 @@ class ConstructedFromDatasets(Model):
         hyperparameters: The hyperpriors of the default residual kernel, of the noise variance and,
             in ScaML-GP, of the weights. ``"cautious"`` hyperpriors keep the model calibrated with a
             few points, see :func:`~.gp.hyperpriors.cautious_hyperparameters`. ``"paper"`` gives the
-            hyperpriors of ScaML-GP (Appendix C.5). If the target has only one or two points, the
-            fitted variance of the residual is then almost zero.
+            hyperpriors of ScaML-GP (Appendix C.5). With these hyperpriors, the fitted variance of
+            the residual is almost zero if the target has only one or two points.
         max_bytes: The maximum memory of the joint model, in bytes.
         max_points: The maximum number of source points; ``None`` for all points. Points of the
             largest tasks are dropped first. The points that are kept have evenly spaced ranks, from

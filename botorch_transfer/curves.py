@@ -411,7 +411,7 @@ class CurvePrior(Saved):
         Args:
             own: The curve of the run.
             others: The curves of the task's other runs.
-            probability: A run is hopeless if the probability that it ends worse exceeds this value.
+            probability: A run is hopeless if it ends worse with a probability above this value.
 
         Returns:
             Whether the run is hopeless.
@@ -536,8 +536,8 @@ def _usual_unit(finals: Sequence[Values]) -> Values:
         finals: The final outcomes of each task.
 
     Returns:
-        Four numbers: the mean and variance of the log scale, and the median and variance of the
-        location.
+        Four numbers: the mean and variance of the scale's logarithm, and the median and variance of
+        the location.
     """
     centers, spreads = np.array([_middle_and_spread(final) for final in finals]).T
     scales = spreads[spreads > 0]

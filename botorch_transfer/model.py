@@ -124,7 +124,7 @@ def _clamp_far_inputs(X: Tensor) -> Tensor:
 
 
 class OnSources(Protocol):
-    """Protocol of a model that is built on one GP for each source task."""
+    """Protocol of a model whose prior has a separate GP for each source task."""
 
     prior: Any
     weights: Tensor
@@ -150,7 +150,7 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
 
     @property
     def member_on_sources(self) -> OnSources | None:
-        """The model that is built on one GP for each source task.
+        """This model, if its prior has a separate GP for each source task.
 
         For an average of models, this property is the first such model among the averaged models.
         ``None`` if there is no such model.
@@ -234,8 +234,8 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
         """Computes leave-one-out predictions of all target points, in units of ``train_targets``.
 
         Returns:
-            The means, the variances of the latent function and the noise variances, three
-            ``batch_shape x n`` tensors.
+            Three ``batch_shape x n`` tensors: the means, the latent function's variances, and the
+            noise variances.
         """
 
     @torch.no_grad()
@@ -334,9 +334,10 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
 
     Derive your own transfer model from this class. A subclass supplies a prior mean and a kernel
     that depend on the source data. The model works without target points, is fitted from several
-    starts, and can ignore a task column. A subclass overrides :meth:`_predict` if its predictions
-    differ from the exact GP's predictions, and also :meth:`_draws` if the correlations differ. A
-    subclass whose fit maximizes a further log likelihood calls :meth:`_set_loss_term`.
+    starts, and can ignore a task column. A subclass whose predictions differ from the exact GP's
+    predictions overrides :meth:`_predict`. If the correlations between the predictions differ, too,
+    the subclass also overrides :meth:`_draws`. A subclass whose fit maximizes a further log
+    likelihood calls :meth:`_set_loss_term`.
 
     Args:
         dim: The number of inputs of the source tasks; ``None`` allows any number of inputs.
@@ -514,9 +515,9 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
 
         Returns:
             The posterior of ``offset + weight * outcome``, without a gradient with respect to the
-            hyperparameters. ``None`` if there is no fast posterior. The model must be a single
-            exact GP with data. Its prior must be a sum of stationary kernels and source posteriors.
-            The only supported outcome transform is ``Standardize``.
+            hyperparameters. ``None`` if there is no fast posterior. A fast posterior requires a
+            single exact GP with data, a prior that is a sum of stationary kernels and source
+            posteriors, and no outcome transform other than ``Standardize``.
         """
         (train_X,) = self.eval().train_inputs
         scale, inputs = (getattr(self, f"{of}_transform", None) for of in ("outcome", "input"))
@@ -550,7 +551,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         """Sets the model to evaluation mode, and computes leave-one-out predictions.
 
         Returns:
-            The means, the variances of the latent function and the noise variances.
+            The means, the latent function's variances, and the noise variances.
         """
         strategy, noise = self.eval().strategy, self._noise_variance()
         if not self._predicts_otherwise:
@@ -771,12 +772,12 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
                 limit of ten seconds for all starts together, and ``{"options": {"maxiter": 50}}``.
                 A ``callback`` gets the parameters by name and BoTorch's ``OptimizationResult`` at
                 each iteration.
-            **kwargs: ``max_attempts=``, the total number of starts.
+            **kwargs: ``optimizer=``, ``closure=``, ``closure_kwargs=``, ``warning_handler=`` and
+                ``caught_exception_types=`` select BoTorch's fit. In BoTorch's fit,
+                ``max_attempts=`` and ``pick_best_of_all_attempts=`` have BoTorch's meaning, and
+                PyTorch's global random number generator draws the starts. In the default fit,
+                ``max_attempts=`` is the total number of starts, and
                 ``pick_best_of_all_attempts=`` has no effect: the best optimum is always kept.
-                The other arguments select BoTorch's fit: ``optimizer=``, ``closure=``,
-                ``closure_kwargs=``, ``warning_handler=`` and ``caught_exception_types=``. With
-                BoTorch's fit, ``max_attempts=`` and ``pick_best_of_all_attempts=`` have BoTorch's
-                meaning, and PyTorch's global random number generator draws the starts.
 
         Returns:
             The marginal log likelihood in evaluation mode. Without target points or parameters to
@@ -786,7 +787,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
             ModelFittingError: If no start has a finite optimum.
             ValueError: If an argument is unknown. Also if ``num_restarts=`` or ``seed=`` is
                 combined with an argument of BoTorch's fit.
-            TypeError: If the optimizer does not have an argument of ``optimizer_kwargs=``.
+            TypeError: If ``optimizer_kwargs=`` has an argument that the optimizer does not take.
 
         Example:
             >>> X = torch.rand(4, 2, dtype=torch.double)

@@ -145,9 +145,9 @@ class ModularTransferGP(TargetGP):
 
     @property
     def residual_covar_module(self) -> Kernel | None:
-        """Kernel of the difference between target and sources, a part of ``covar_module``.
+        """The part of ``covar_module`` that models the difference between target and sources.
 
-        ``None`` if the model has no such kernel.
+        ``None`` if the kernel has no such part.
         """
         return self._residual_kernel[0]
 
@@ -223,7 +223,7 @@ class SourcePosteriorGP(ModularTransferGP):
 
     @property
     def member_on_sources(self) -> SourcePosteriorGP | None:
-        """This model if the prior has one GP for each source task; otherwise ``None``."""
+        """This model if the prior has a separate GP for each source task; otherwise ``None``."""
         return self if isinstance(self.prior.gps, ConditionedGPs) else None
 
     @property

@@ -71,9 +71,9 @@ class OptunaHistory(NamedTuple):
             parameters, the outcomes, and for each constraint ``"constraint_<name>"``. The outcome
             is ``"value"``, or ``"values_0"``, ``"values_1"`` and so on for several objectives. The
             outcomes of a failed trial are NaN.
-        space: The search space of the usable parameters; ``None`` if no parameter is usable. A
-            parameter that only some complete trials of a study have is usable only if it is
-            conditional on another parameter.
+        space: The search space of the usable parameters; ``None`` if no parameter is usable. If
+            only some complete trials of a study have a parameter, the parameter must be conditional
+            on another parameter to be usable.
         distributions: Optuna's distribution of each parameter in ``space``, by name.
         directions: The direction of each objective, in the order of the outcome columns.
         curves: The learning curves of the trials. If the objective is minimized, values are
@@ -126,8 +126,9 @@ def history_from_optuna(
     of a pruned trial is a prediction of its final value. A
     :class:`~botorch_transfer.curves.CurvePrior`, fitted to the learning curves of all studies,
     computes this prediction from the trial's intermediate values. Failed trials, and pruned trials
-    without an intermediate value, are kept without an outcome. Other pruned trials are left out if
-    no complete trial has three intermediate values. Trials that have not finished are left out.
+    without an intermediate value, are kept without an outcome. If no complete trial has three
+    intermediate values, no prediction is possible, and pruned trials with intermediate values are
+    left out. Trials that have not finished are left out, too.
 
     All outcomes have the directions of the first study. If a study has the opposite direction, its
     values are multiplied by -1.
@@ -272,12 +273,12 @@ def history_of(studies: Sequence[Any], rename: Mapping[str, str] | None = None) 
 
 
 def warn_of_rename(where: str, name: str, spare: Collection[Any]) -> None:
-    """Logs a warning if one of the columns ``spare`` may be a missing parameter under another name.
+    """Logs a warning if the name of a missing parameter resembles one of the names ``spare``.
 
     Args:
         where: The history or study that lacks the parameter, for the message.
         name: The name of the missing parameter.
-        spare: The names of columns that are not used as parameters.
+        spare: The names of columns that may hold the values of the missing parameter.
     """
     if likely := likely_column(name, spare):
         logger.warning(
@@ -659,10 +660,10 @@ def merged(distributions: Sequence[BaseDistribution]) -> BaseDistribution | None
 
     Returns:
         For numeric distributions, a distribution from the lowest to the highest bound. This
-        distribution has the scale of the newest distribution. It has a step only if all
-        distributions have the same step, and contains only integers if all distributions do. For
-        categorical distributions, a distribution with all choices, in order of first appearance.
-        ``None`` if some distributions are numeric and others are categorical.
+        distribution has the scale of the newest distribution. If all distributions have the same
+        step and a common grid, the step is kept. If all distributions contain only integers, so
+        does the result. For categorical distributions, a distribution with all choices, in order of
+        first appearance. ``None`` if some distributions are numeric and others are categorical.
 
     Example:
         >>> merged([IntDistribution(1, 5), IntDistribution(3, 9)])
@@ -687,9 +688,10 @@ def merged(distributions: Sequence[BaseDistribution]) -> BaseDistribution | None
 
 
 def label(choice: Any) -> Any:
-    """Converts a categorical choice to a table cell: text, a boolean or a number.
+    """Converts a categorical choice to a table cell.
 
-    Any other choice becomes text, such as ``"None"``.
+    Text, booleans and numbers do not change. ``None``, NaN and any other choice become text, such
+    as ``"None"``.
     """
     plain = isinstance(choice, str | bool | int | float) and choice == choice  # not NaN
     return choice if plain else str(choice)

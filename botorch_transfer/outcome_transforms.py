@@ -439,7 +439,7 @@ def robust_limit(Y: Tensor, depth: float = 0.0, limit: float | None = None) -> f
     The gap is the distance from the best outcome to the median. The robust limit is the tenth
     percentile of the outcomes, clamped to the interval from twenty gaps to three gaps below the
     median. In a task without a heavy tail, few outcomes are clipped. If a run diverges, its outcome
-    is clipped to about the outcomes of other bad runs.
+    is raised to the robust limit, which is close to the outcomes of other bad runs.
 
     Args:
         Y: A tensor of the task's outcomes, of any shape, which are maximized. With fewer than ten

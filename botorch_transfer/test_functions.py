@@ -70,7 +70,7 @@ class TaskFamily(SyntheticTestFunction):
 
         Args:
             num_tasks: The number of tasks.
-            seed: The seed. A larger ``num_tasks`` only appends tasks to the list.
+            seed: The seed. With the same seed, the first tasks are the same for any ``num_tasks``.
             **options: Further arguments of the constructor, such as ``negate``.
 
         Returns:
@@ -192,7 +192,7 @@ class AlpineFamily(TaskFamily):
 
         Args:
             num_tasks: The number of tasks, at most five.
-            seed: The seed. A larger ``num_tasks`` only appends tasks to the list.
+            seed: The seed. With the same seed, the first tasks are the same for any ``num_tasks``.
             **options: Further arguments of the constructor, such as ``negate``.
 
         Returns:

@@ -146,10 +146,11 @@ class StandardizeByHistory(StandardizeY):
 class TransferDataset(SupervisedDataset):
     """Data set of the target with source tasks; the target may have no data yet.
 
-    Use it to pass source tasks through Ax to a transfer model. Set :attr:`sources` to the source
-    tasks by name. The inputs of source tasks are in Ax's model space, and their outcomes are
-    standardized like the target's outcomes. Optionally set :attr:`added` to an ``n`` tensor of
-    variances, which are added to the noise variances of the ``n`` target points.
+    Use it to pass source tasks through Ax to a transfer model. Set :attr:`sources` to a mapping
+    from the names of the source tasks to their data. The inputs of source tasks are in Ax's model
+    space, and their outcomes are standardized like the target's outcomes. Optionally set
+    :attr:`added` to an ``n`` tensor of variances, which are added to the noise variances of the
+    ``n`` target points.
     """
 
     sources: Mapping[str, SourceData]

@@ -209,7 +209,7 @@ class TransferHistory:
 
         Raises:
             UserInputError: If tensors have the wrong shape or values that are not finite.
-            TypeError: If ``metrics`` does not map metrics to mappings by task.
+            TypeError: If a value of ``metrics`` is not a mapping from old tasks to tensors.
 
         Example:
             >>> X = torch.rand(4, 2)
@@ -241,8 +241,8 @@ class TransferHistory:
         """Creates a history from old Ax experiments or Ax's ``AuxiliarySource`` objects.
 
         Args:
-            experiments: The old experiments, or their clients, with data. An ``AuxiliarySource``
-                also renames the parameters and metrics of an experiment.
+            experiments: The old experiments, or their clients. An ``AuxiliarySource`` also renames
+                the parameters and metrics of an experiment.
             missing: Values of parameters that old experiments lack, by parameter name; ``None``
                 for an unknown value.
             rename: Mapping from old names of parameters and metrics to new names.
@@ -339,8 +339,8 @@ class TransferHistory:
             goal: The metric.
             fixed: The values of the experiment's fixed parameters by name. In the runs of old Ax
                 experiments, these values replace the recorded values, as in Ax.
-            missing: The parameters that old runs may lack, because their values are given or
-                assumed.
+            missing: The parameters whose values are given or assumed. Old runs may lack these
+                parameters.
 
         Returns:
             A table of these runs. The columns of parameters have the names in the experiment. If a

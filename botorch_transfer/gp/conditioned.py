@@ -436,11 +436,11 @@ class ConditionedBatch(Conditioned, DoubleState):
     r"""Base class for ``G`` conditioned GPs with ``Q`` stationary kernels.
 
     Each independent source task has its own stationary kernel. In a hierarchy of tasks, the kernel
-    of the last task is the sum of all ``Q`` kernels. :meth:`aggregate` computes the values of the
-    ``G`` GPs from the values of the ``Q`` kernels. A prediction evaluates the kernels between the
-    new inputs and ``points``. These are either inducing points or the inputs of the data. No tensor
-    is fitted, so all tensors are buffers. The buffers are in double precision. Predictions have the
-    dtype of the inputs.
+    of the last source task is the sum of all ``Q`` kernels. :meth:`aggregate` computes the values
+    of the ``G`` GPs from the values of the ``Q`` kernels. A prediction evaluates the kernels
+    between the new inputs and ``points``. These are either inducing points or the inputs of the
+    data. No tensor is fitted, so all tensors are buffers. The buffers are in double precision.
+    Predictions have the dtype of the inputs.
 
     Args:
         lengthscale: A ``Q x d`` tensor.

@@ -637,14 +637,14 @@ class ClosedFormObjective(FitObjective):
 
 
 def is_gaussian_or_known(likelihood: Any) -> bool:
-    """Returns whether a likelihood has one learned noise variance, known variances, or their sum.
+    """Returns whether a likelihood has one learned noise variance, known variances, or both.
 
     Args:
         likelihood: The likelihood.
 
     Returns:
-        ``True`` for these noise models; ``False`` for others, such as learned heteroskedastic
-        noise.
+        ``True`` for these noise models, even if a learned variance is added to known variances.
+        ``False`` for others, such as learned heteroskedastic noise.
     """
     if type(likelihood) in (FixedNoiseGaussianLikelihood, UnseenNoiseLikelihood):
         return likelihood.second_noise_covar is None
@@ -682,8 +682,9 @@ class TargetObjective(ClosedFormObjective):
         """Builds the fit objective of a model, if the objective has closed-form gradients.
 
         The closed form applies to exact GPs whose residual has an RBF or Matérn kernel. The noise
-        must have one learned variance, known variances, or their sum. Hyperpriors of lengthscales,
-        signal variance, noise, mean and weights must be univariate.
+        must have one learned variance, known variances, or one learned variance plus known
+        variances. Hyperpriors of lengthscales, signal variance, noise, mean and weights must be
+        univariate.
 
         Args:
             mll: The marginal log likelihood of a model with target data, in training mode.
@@ -706,7 +707,7 @@ class TargetObjective(ClosedFormObjective):
 
     @classmethod
     def params(cls, model: Any) -> dict[str, Param]:
-        """Returns the hyperparameters of kernel, noise, mean and source weights, by name."""
+        """Returns all hyperparameters of the target model, by name."""
         params = kernel_params(_residual_and_sources(model.covar_module)[0])
         if isinstance(model.likelihood, GaussianLikelihood):
             params["noise"] = Param(model.likelihood.noise_covar, "noise")

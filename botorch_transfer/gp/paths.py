@@ -42,7 +42,7 @@ MIN_FEATURES = 1024
 
 
 class ModelPath(SamplePath):
-    """Base class of functions drawn from a GP. These BoTorch paths have no ensemble dimension."""
+    """Base class of functions drawn from a GP, as BoTorch paths without an ensemble dimension."""
 
     def set_ensemble_as_batch(self, ensemble_as_batch: bool) -> None:
         """Does nothing, because this path has no ensemble dimension. BoTorch calls this method."""

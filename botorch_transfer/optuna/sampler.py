@@ -428,8 +428,8 @@ class TransferSampler(BaseSampler):
         with logged_once(self._logged):
             if lost and extra:  # without a space=, names contains all parameters of the trials
                 logger.warning(
-                    f"Only space= has the parameter {lost[0]!r}, and only the trials have "
-                    f"{extra[0]!r}: if both are the same parameter, use one name"
+                    f"Parameter {lost[0]!r} is only in space=, and parameter {extra[0]!r} is only "
+                    "in the trials: if both are the same parameter, use the same name"
                 )
 
     def _check_objectives(self, study: Study) -> None:
@@ -457,8 +457,9 @@ class TransferSampler(BaseSampler):
 
         Returns ``None`` if the trials' distributions differ. Also returns ``None`` if a trial lacks
         the parameter although the parameter's condition is true, or has the parameter although the
-        condition is false. Otherwise, if no trial has the parameter, returns the parameter's
-        distribution in the history or ``space=``.
+        condition is false. If no trial has the parameter, and the condition is false in all trials,
+        returns the parameter's distribution in ``space=``; without ``space=``, the parameter's
+        distribution in the history.
         """
         condition = self._condition(name, complete)
         if any((name in t.params) != _is_active(condition, t.params) for t in complete):
@@ -533,10 +534,10 @@ class TransferSampler(BaseSampler):
         Leaves out an old study with the name of the current study.
 
         Returns:
-            A table of the old runs; ``None`` if the history is a prior. Also the sampler's argument
-            ``missing=``, a mapping from parameters to assumed values. If the history has Optuna
-            studies, the mapping also has the value ``None`` for each parameter that neither the
-            table nor ``missing=`` contains.
+            A table of the old runs; ``None`` if the history is a prior. Also a mapping from
+            parameters to assumed values, with the values that the user gave by ``missing=``. If the
+            history has Optuna studies, the mapping has the value ``None`` for each parameter
+            without an old value and without an assumed value.
         """
         if not isinstance(self._history, OptunaHistory):
             return self._history if isinstance(self._history, DataFrame) else None, self._missing

@@ -235,10 +235,10 @@ class _RangeParameter(Parameter):
         """Scales numbers so that the range becomes the unit interval; see ``Parameter.place``.
 
         Numbers within a rounding error of a bound are clipped. The rounding error is relative to
-        the bound with the larger absolute value, because -1e-17 may be a 0 with a
-        rounding error. On a logarithmic scale, the rounding error is relative to the nearer bound,
-        because the bounds may be many orders of magnitude apart. Codes of missing values, such as
-        -999, become NaN.
+        the bound with the larger absolute value, because -1e-17 may be a 0 with a rounding
+        error. On a logarithmic scale, the rounding error is relative to the nearer bound, because
+        the bounds may be many orders of magnitude apart. Codes of missing values, such as -999,
+        become NaN.
         """
         numbers, bounds = read_numbers(frame[self.name]), np.array([self.lower, self.upper], float)
         inside = numbers.clip(*bounds)

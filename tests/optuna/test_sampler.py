@@ -565,7 +565,7 @@ def test_arguments_of_a_wrong_type_are_refused(options: dict[str, Any], message:
 def test_a_wrong_name_in_space_is_named_once(space: str, names: str, is_wrong: int, caplog: Any):
     transfer = sampler(history=[], space=dict.fromkeys(space, UNIT["x"]))
     tuned(lambda trial: sum(trial.suggest_float(n, 0, 1) for n in names), 3, transfer)
-    told = f"Only space= has the parameter '{space[-1]}', and only the trials have 'k'"
+    told = f"Parameter '{space[-1]}' is only in space=, and parameter 'k' is only in the trials"
     assert caplog.text.count(told) == is_wrong
 
 
