@@ -381,7 +381,8 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
                 f"train_X= has {num_inputs} inputs, but the source tasks have {dim}: give "
                 f"train_X= with the {dim} inputs of the source tasks."
             )
-        has_transform = input_transform is not None
+        # With an input transform, points may lie outside of the unit cube, but not far outside.
+        atol = 0.01 if input_transform is None else 1.0
         input_transform = without_task_feature(train_X.shape[-1], task_feature, input_transform)
         if input_transform is not None:
             input_transform.train()  # transforms data according to transform_on_train
@@ -404,8 +405,8 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         if isinstance(likelihood, AddedNoiseLikelihood):
             likelihood.transform(getattr(self, "outcome_transform", None), train_Y)
         self.num_inputs = num_inputs
-        if not has_transform and self._warns:  # with an input transform, points may lie outside
-            warn_outside_unit_cube(self.transform_inputs(train_X), "the target")
+        if self._warns:
+            warn_outside_unit_cube(self.transform_inputs(train_X), "the target", atol)
 
     def set_train_data(self, inputs: Any = None, targets: Any = None, strict: bool = True) -> None:
         """Replaces the training data.

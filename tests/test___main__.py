@@ -336,7 +336,7 @@ NO_PARAMETER = "A constraint uses 'cost', a column of the candidates that is not
             "botorch_transfer suggest: The table has no column 'logloss' (a similar column is "
             "'log_loss'): choose an existing column for --outcome. The table's columns are ",
         ),
-        ([*COMMAND, "new.csv"], "No file new.csv: check the name. --append starts a file if"),
+        ([*COMMAND, "new.csv"], "No file new.csv: correct its path. --append creates the"),
         ([*COMMAND, "old.csv"], "old.csv is named as old runs and as this study's runs"),
         ([*COMMAND, "runs.csv", "--runs", "runs.csv", *LOSS], "The third file and --runs both"),
         ([*COMMAND, "--append"], "--append adds rows to the file"),
@@ -366,7 +366,7 @@ NO_PARAMETER = "A constraint uses 'cost', a column of the candidates that is not
         (["predict", *COMMAND[1:], *LOSS, "--rows", "old.csv", "-o", "old.csv"], "is also an"),
         ([*COMMAND, *LOSS, "--report", "p.csv"], "p.csv must end in .html: name it p.html."),
         ([*COMMAND, *LOSS, "--report", "p.pdf"], "p.pdf must end in .html: name it p.html."),
-        ([*COMMAND, "no/r.csv", *LOSS, "--append"], "No file no/r.csv: check"),
+        ([*COMMAND, "no/r.csv", *LOSS, "--append"], "No file no/r.csv: correct"),
         (["space", "old.csv", *LOSS, "-o", "s.html"], "s.html must end in .json: name it s.json."),
     ],
 )

@@ -84,7 +84,8 @@ class PretrainingOptions:
             improvement.
         seed: The seed of the sub-samples and of the choice of held-out tasks.
         progress: ``True`` for a progress bar over the steps, ``False`` for none. By default a run
-            of more than three seconds logs its expected duration, and shows a bar on a terminal.
+            of more than three seconds logs its expected duration, and shows a bar if the output is
+            a terminal.
         objective: ``"nll"``, for any data; ``"ekl"``, for tasks that were evaluated at the same
             inputs; or ``"nll+ekl"``. The empirical covariance of ``N`` tasks has at most rank
             ``N - 1``. With fewer tasks than shared inputs, the EKL leaves most of the GP

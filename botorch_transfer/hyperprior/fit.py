@@ -196,7 +196,8 @@ class DomainFitOptions(MAPOptions):
         n_jobs: The number of domains that joblib fits in parallel. ``None`` follows
             ``joblib.parallel_config``, for instance to fit domains on a dask cluster.
         progress: ``True`` for a progress bar over the domains, ``False`` for none. By default a fit
-            of more than three seconds logs its expected duration, and shows a bar on a terminal.
+            of more than three seconds logs its expected duration, and shows a bar if the output is
+            a terminal.
 
     Raises:
         ValueError: If a number is out of range.
