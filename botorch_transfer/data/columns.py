@@ -105,7 +105,7 @@ def check_columns(
                 "give a valid value, or None if the value is unknown."
             )
         if not ((place >= 0) & (place <= 1)).all():
-            logger.warning("missing= gives %r a value that is out of range: correct it", each.name)
+            logger.warning("missing= gives %r a value out of range: correct the value", each.name)
     left = [column for column in frame.columns if column not in used]
     absent = [p for p in space.parameters if p.name not in frame.columns]
     empty = [p for p in space.parameters if p not in absent and frame[p.name].isna().all()]

@@ -102,8 +102,9 @@ def wrong_units(frame: DataFrame, space: SearchSpace, task: str | None = None) -
     Args:
         frame: Old runs, one row per run; or the runs of this study.
         space: The search space.
-        task: The column that names the task. ``None`` for the runs of this study, which may lie a
-            little outside of the space: only values below half of the lower bound count as outside.
+        task: The column that names the task; ``None`` if ``frame`` has the runs of this study. A
+            value of this study counts as outside of the space only if it is below half of a
+            positive lower bound.
 
     Returns:
         One sentence for each column and conversion. The sentence names the column, the tasks with
@@ -236,9 +237,9 @@ def _fits(x: Array, y: Array, factor: int, name: str, is_one: bool, of_study: bo
       conditions: the gap is larger, ``x`` and ``y`` belong to two groups, at least one percentage
       is above 10, and all percentages are above 1.
 
-    In one case, a single condition replaces the main conditions: few values of ``y`` are 1 or less.
-    In this case, ``factor`` is 100, ``name`` has a word in ``SHARES``, one of two groups is this
-    study (``of_study``), and at least one percentage is above 10.
+    There is one exception: ``factor`` is 100, ``name`` has a word in ``SHARES``, one of two groups
+    is this study (``of_study``), and at least one percentage is above 10. Then a single condition
+    replaces the main conditions: few values of ``y`` are 1 or less.
     """
     is_share, words = factor > 1, words_of(name)
     enough = min(len(x), len(y) + (not is_one)) > is_share and len(x) + len(y) >= MIN_VALUES
@@ -305,7 +306,7 @@ def _of_column(tasks: Mapping[str, Array], parameter: Parameter) -> Iterator[tup
         found = _likely_conversions(usual, _quantiles(together)[None], reference, 0.0, 0.6)[0]
         problem = found and f"lies outside of the parameter's range, but fits if {found}"
         if parameter.log is True and together.min() < together.max() <= 0:
-            problem = "is never positive: convert the values if they are logarithms"
+            problem = "has no positive value: if the values are logarithms, undo the logarithm"
         yield from ((name, problem) for name in strange if problem)
 
 
@@ -318,7 +319,7 @@ def _quantiles(values: Array) -> Array:
 def _likely_conversions(
     conversions: Mapping[str, Range], ends: Array, reference: Array, different: float, alike: float
 ) -> list[str | None]:
-    """Finds the unit conversion that brings each task's quantiles nearest to reference quantiles.
+    """Finds, for each task, the unit conversion that brings its quantiles nearest to references.
 
     Args:
         conversions: The factors and the offsets to try, by description.
@@ -330,7 +331,7 @@ def _likely_conversions(
     Returns:
         For each task, a key of ``conversions``. ``None`` if the task's quantiles are close to the
         reference quantiles, or if no conversion fits. Quantiles are compared on a logarithmic scale
-        for a conversion without an offset.
+        for conversions without an offset, and on a linear scale for all other conversions.
     """
     names, shares = [*conversions], []
     for factor, offset in conversions.values():

@@ -188,7 +188,7 @@ def guess_space(
             logger.warning(message, name)
         for other in outcomes:
             if _is_almost(frame[name], frame[other], tasks):
-                message = "%r may be an outcome (it is ordered almost like %r): if so, leave it out"
+                message = "If %r is an outcome, add it to leave_out= (it is ordered almost like %r)"
                 logger.warning(message, name, other)
         if is_numeric_dtype(frame[name]) and not is_bool_dtype(frame[name]):
             frame[name] = without_codes(frame[name])

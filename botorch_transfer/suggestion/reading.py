@@ -292,7 +292,7 @@ def read_outcomes(
 
 def _check_known(argument: str, given: Iterable[str], names: Collection[str]) -> None:
     if unknown := set(given) - set(names):
-        raise ValueError(f"{argument} names {min(unknown)!r}, which is no outcome: correct it.")
+        raise ValueError(f"{argument} names {min(unknown)!r}, not an outcome: correct the name.")
 
 
 def _split_constraints(
@@ -450,8 +450,8 @@ def read_study(
     limits, between = _split_constraints(constraints, parameters)
     if spare := [n for n in limits if n in columns and not any(n in table for table in tables)]:
         raise ValueError(
-            f"A constraint uses the column {spare[0]!r} of the candidates, which is not a "
-            "parameter: leave out the constraint, and the candidates that violate it."
+            f"A constraint uses {spare[0]!r}, a column of the candidates that is not a parameter: "
+            "remove the constraint, and delete the candidates that violate it."
         )
     outcomes = read_outcomes(outcome, goal, limits, noise, log, outcome_range)
     columns = [column for each in outcomes for column in each.columns]

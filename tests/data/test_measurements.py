@@ -191,7 +191,7 @@ def test_the_status_may_have_another_name_or_be_absent(caplog):
         (frame,) = measured([table], [Outcome("y", 1.0)], status)
         assert frame[FATE].tolist() == [fate]
     _, warned = caplog.messages
-    assert warned.startswith("'state' may be the status of runs: give status='state', or rename")
+    assert warned.startswith("'state' may be the status of runs: give status='state', or name")
 
 
 # ------------------------------------------------------------------------------------------- codes

@@ -72,7 +72,7 @@ def test_failed_runs_are_dropped_and_counted(caplog):
     assert datasets["a"].Y.tolist() == [[0.4]]
     assert caplog.messages == [
         "3 of 5 runs have no finite outcome 'accuracy': left out",
-        "All values of 'accuracy' are equal in each old task, so old runs do not help",
+        "Each old task has only one value of 'accuracy', so old runs do not help",
     ]
 
 

@@ -90,11 +90,11 @@ RUNS = SPACE.sample(2, seed=0).assign(loss=[0.2, 0.3])
         ({"constraints": {"loss": "<= 5"}}, ValueError, "'loss' is given twice"),
         ({"outcome": ["loss", "loss"]}, ValueError, "'loss' is given twice by outcome= or cons"),
         ({"noise": "sem"}, InputDataError, "No table has the column 'sem'"),
-        ({"noise": {"memory": "sem"}}, ValueError, "'memory', which is no outcome"),
+        ({"noise": {"memory": "sem"}}, ValueError, "'memory', not an outcome"),
         ({"noise": "sem", "outcome": ["loss", "depth"]}, ValueError, "noise is 'sem' for 2"),
         ({"missing": {"wd": 3}}, ValueError, "missing= names 'wd'"),
         ({"runs": RUNS.rename(columns={"depth": "dept"})}, InputDataError, "a column 'dept'"),
-        ({"log": "size"}, ValueError, "log names 'size', which is no outcome"),
+        ({"log": "size"}, ValueError, "log names 'size', not an outcome"),
         ({"constraints": {"u": ">= 0"}, "log": ["u"]}, ValueError, "'u' has the limit 0, but"),
         ({"runs": RUNS.assign(loss=[0.5, "12 or 13"])}, InputDataError, "In the runs: .* in row"),
         ({"runs": RUNS.assign(loss=-1.0), "log": True}, InputDataError, "In the runs: .* -1.0 in"),
@@ -395,9 +395,9 @@ def test_tasks_that_agree_with_the_study_stay():
 @pytest.mark.parametrize(
     ("changes", "missing", "message"),
     [
-        ({"loss": 5.0}, {}, "All values of 'loss' are equal in each old task, so old runs do not"),
-        ({"task": HISTORY.index}, {}, "All values of 'loss' are equal in each old task: does"),
-        ({"depth": None}, {"depth": 99}, "missing= gives 'depth' a value that is out of range"),
+        ({"loss": 5.0}, {}, "Each old task has only one value of 'loss', so old runs do not"),
+        ({"task": HISTORY.index}, {}, "Each old task has only one value of 'loss': does"),
+        ({"depth": None}, {"depth": 99}, "missing= gives 'depth' a value out of range"),
     ],
 )
 def test_histories_that_teach_little_give_a_warning(changes, missing, message, caplog):
