@@ -333,7 +333,7 @@ NO_PARAMETER = "A constraint uses the column 'cost' of the candidates, which is 
         ([*COMMAND[:2], "--history", "old.csv", "other.csv"], "has the column 'C', and another"),
         (
             [*COMMAND, "--outcome", "logloss"],
-            "botorch_transfer suggest: The table has no column 'logloss' (a similar column is "
+            "suggest: In the history: The table has no column 'logloss' (a similar column is "
             "'log_loss'): name an existing column by --outcome. The table's columns are ",
         ),
         ([*COMMAND, "new.csv"], "There is no file new.csv: correct its name, or create its folder"),
