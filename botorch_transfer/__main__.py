@@ -114,16 +114,16 @@ def _add_meaning(add: Callable[..., Any]) -> None:
     _add_columns(add)
     add("--goal", nargs="+", metavar="min|max", help="goal for each outcome (default: min)")
     add("--task", default="task", help="column of task names in the old runs (default: task)")
-    text = "value of a parameter that old runs do not record; a name alone: unknown value"
+    text = "parameter that old runs do not record, and its value in them; if unknown, only the name"
     add("--missing", **MANY, metavar="name=value", help=text)
     add("--rename", **MANY, metavar="old=new", help="rename columns of the old runs")
-    text = "model the logarithm of these outcomes (without names: of all objectives)"
+    text = "model the logarithm of the named outcomes; if no outcome is named, of all objectives"
     add("--log", nargs="*", metavar="outcome", help=text)
     add("--no-robust", dest="robust", action="store_false", help="keep very bad outcomes unchanged")
     add("--seed", type=int, default=0)
     text = "folder of pre-trained priors (default: BOTORCH_TRANSFER_CACHE, or a user folder)"
     add("--cache", metavar="folder|off", help=text)
-    text = "show a progress bar (default: on a terminal)"
+    text = "show a progress bar (default: only if the output is a terminal)"
     add("--progress", action=argparse.BooleanOptionalAction, help=text)
 
 

@@ -45,7 +45,7 @@ class PriorUpperConfidenceBound(AcquisitionFunction):
 
     .. code-block:: text
 
-        mean over objectives of (μ + √β σ) / scale + sum over constraints of log P(feasible)
+        (mean over objectives of (μ + √β σ) / scale) + (sum over constraints of log P(feasible))
 
     Pending trials shrink σ as if their outcomes were equal to their predicted means
     [Desautels2014parallelizing]_. For an ensemble, μ and σ are the moments of the mixture.
@@ -233,7 +233,7 @@ class NoiselessFantasies:
         self.weights = self.whitening @ (self.whitening.mT @ (self.outcomes - mvn.mean).T)
 
     def joint(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Evaluates the posterior before conditioning on the sampled outcomes, at ``P x d`` inputs.
+        """Evaluates the model's posterior at ``P x d`` inputs, without using the sampled outcomes.
 
         Returns:
             Two ``P`` tensors, the means and the variances; and a ``P x n`` tensor, the covariances
@@ -284,10 +284,10 @@ def noisy_improvement(
     """Builds the analytic log noisy expected improvement over the observed inputs.
 
     Use it for models with sharp priors, which predict small variances.
-    ``qLogNoisyExpectedImprovement`` samples the outcome of a candidate. Under a sharp prior, at
-    candidates far from the optimum, one sample four standard deviations from the mean can dominate
-    the estimate. This function computes the expectation at a candidate exactly, and samples only
-    the noiseless outcomes at the observed inputs.
+    ``qLogNoisyExpectedImprovement`` samples the outcome of a candidate. Under a sharp prior, a
+    single sample that lies four standard deviations from the mean can dominate the estimate for a
+    candidate far from the optimum. This function computes the expectation at a candidate exactly,
+    and samples only the noiseless outcomes at the observed inputs.
 
     Args:
         model: The model.
@@ -384,7 +384,7 @@ MIN_VARIANCE = 1e-12
 
 
 class _LogImprovements(torch.autograd.Function):
-    """Log expected improvement with a closed-form gradient, for fewer GPU kernels than autograd."""
+    """Log expected improvement, with a closed-form gradient that needs few CUDA kernels."""
 
     @staticmethod
     def forward(ctx: Any, gap: Tensor, variance: Tensor) -> Tensor:
@@ -447,17 +447,18 @@ class AveragedImprovement(AcquisitionFunction):
     r"""Logarithm of a weighted average of improvements, each divided by its own maximum.
 
     Use it to search with several models of the same target. Their expected improvements may differ
-    by orders of magnitude, because a confident model expects almost no improvement. In a plain
-    average, one model would determine the maximum alone. With improvements ``α_k`` and shares
-    ``p_k``, the value is
+    by orders of magnitude, because a confident model expects almost no improvement. The best
+    candidate of a plain average would then depend on a single model. With improvements ``α_k`` and
+    shares ``p_k``, the value is
 
     .. code-block:: text
 
         log Σ_k p_k α_k(x) / max over reference points of α_k
 
     Beyond the range of the sources' inputs, improvements are large only because predictions are
-    uncertain. There, each ``α_k`` is multiplied by a factor. With growing distance from the range,
-    the factor falls from one to the ratio of the smallest to the largest share.
+    uncertain. There, each ``α_k`` is multiplied by a factor. The factor is one at the edge of the
+    range, and falls with the distance from the range. The lowest factor is the smallest positive
+    share divided by the largest share.
 
     Args:
         acquisitions: Logarithms of improvements, one for each model.

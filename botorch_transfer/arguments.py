@@ -65,7 +65,7 @@ def check_prior(prior: Any) -> None:
         TypeError: If ``prior`` is a tensor or ``None``.
     """
     if isinstance(prior, Tensor):
-        raise TypeError("prior= is a tensor, not old runs: give noise variances as train_Yvar=.")
+        raise TypeError("prior= is a tensor: give old runs. Put noise variances into train_Yvar=.")
     if prior is None:
         raise TypeError(
             "The source tasks are missing: give the old runs, or a pre-trained prior, as prior=, "
@@ -74,7 +74,9 @@ def check_prior(prior: Any) -> None:
 
 
 def constructor_arguments(model_class: Any) -> list[str]:
-    """Lists the argument names of a model's constructor by ``getfullargspec``, as Ax does.
+    """Lists the argument names of a model's constructor.
+
+    Like Ax, uses ``getfullargspec``, which leaves out keyword-only arguments.
 
     Args:
         model_class: The class, or a function that returns a model.
@@ -86,7 +88,7 @@ def constructor_arguments(model_class: Any) -> list[str]:
 
 
 def _complete(doc: str, section: str, order: list[str], of_bases: list[str]) -> str:
-    """Returns a docstring with entries from the base classes' docstrings added to one section.
+    """Adds entries of base class docstrings to a section of a docstring, and returns the result.
 
     Args:
         doc: The docstring of a class.
@@ -183,8 +185,8 @@ def check_target(
             "train_X."
         )
     if task_feature is not None and len(train_X[..., task_feature].unique()) > 1:
-        several = "train_X= has several values in its task column"
-        raise InputDataError(f"{several}: give only rows of the target, and old runs as prior=.")
+        several = "train_X= has several values in its task column: keep only the target's rows"
+        raise InputDataError(f"{several}, and pass the old tasks' rows as prior=.")
 
 
 def check_options(model_class: Any, options: Iterable[str]) -> None:
@@ -213,8 +215,8 @@ class ConstructedFromDatasets(Model):
 
     The arguments below mean the same in every model, unless the model documents otherwise. The
     docstring of a subclass documents only its own arguments and errors in ``Args:`` and
-    ``Raises:``. This class adds the entries below for the other constructor arguments, so that
-    ``help`` and the API reference show all arguments in order.
+    ``Raises:``. For all other constructor arguments, the mixin copies the entries below into the
+    docstring of the subclass. ``help`` and the API reference thus show all arguments in order.
 
     Args:
         train_X: A ``batch_shape x n x d`` tensor of target inputs; ``n`` may be zero.
@@ -241,17 +243,17 @@ class ConstructedFromDatasets(Model):
         hyperparameters: The hyperpriors of the default residual kernel, of the noise variance and,
             in ScaML-GP, of the weights. ``"cautious"`` hyperpriors keep the model calibrated with a
             few points, see :func:`~.gp.hyperpriors.cautious_hyperparameters`. ``"paper"`` gives the
-            hyperpriors of ScaML-GP (Appendix C.5), with which the fitted variance of the residual
-            is almost zero for one or two target points.
+            hyperpriors of ScaML-GP (Appendix C.5). With these hyperpriors, the fitted variance of
+            the residual is almost zero if the target has only one or two points.
         max_bytes: The maximum memory of the joint model, in bytes.
         max_points: The maximum number of source points; ``None`` for all points. Points of the
-            largest tasks are dropped first. The remaining points of a task are evenly spaced from
-            the worst outcome to the best outcome.
+            largest tasks are dropped first. The points that are kept have evenly spaced ranks, from
+            the task's worst to its best outcome.
         outcome_scale: The scale of the source tasks' outcomes, and of the default
             ``outcome_transform``. ``"per_task"``: each source task is standardized by its own
             outcomes, and the target by all source and target outcomes together. ``"pooled"``: all
-            tasks are standardized by all source outcomes together. ``"raw"``: no task is
-            standardized, for outcomes that are already standardized.
+            tasks are standardized by all source outcomes together. ``"raw"``: outcomes are not
+            changed; use it for outcomes that are already standardized.
 
     Raises:
         InputDataError: If the data are invalid; the message names the remedy.
@@ -335,5 +337,5 @@ class ConstructedFromDatasets(Model):
                 f"{cls.__name__} needs source tasks: give prior=, or sources in a MultiTaskDataset."
             )
         if categorical_features:
-            logger.info(f"{cls.__name__} treats {categorical_features=} as ordered numbers.")
+            logger.info(f"{cls.__name__} treats {categorical_features=} as numeric features.")
         return {**super().construct_inputs(target), "prior": sources, **options}

@@ -77,8 +77,9 @@ def goals_of(experiment: Experiment) -> dict[str, Outcome]:
 
     The metrics are sorted by name. The sign of a metric is 1 if large outcomes are good, and -1 if
     small outcomes are good. The sign is 0 for a metric without a direction. The sign is also 0 for
-    a metric in an objective that is a sum of metrics. If the sign is 0, very bad outcomes are not
-    clipped, because the best sum could change if one term of each sum is clipped.
+    a metric in an objective that is a sum of metrics. Outcomes of a metric with the sign 0 are not
+    clipped: without a direction, no outcome is very bad, and clipping one metric of a sum could
+    change which run has the best sum.
     """
     config, found = experiment.optimization_config, dict[str, Outcome]()
     if config is not None:
@@ -98,7 +99,7 @@ def assumed_values(experiment: Experiment) -> dict[str, Any]:
     """Returns the values that old runs are assumed to have for parameters they do not record.
 
     The assumed value of a parameter is the value in the experiment's status quo. If the status quo
-    lacks the parameter, Ax's backfill value is assumed. A parameter that both lack is left out.
+    lacks the parameter, Ax's backfill value is assumed. A parameter with neither value is left out.
     """
     space, status_quo = experiment.search_space, experiment.status_quo
     known = space.backfill_values() | (status_quo.parameters if status_quo else {})
@@ -125,8 +126,8 @@ def arms_by_fate(experiment: Experiment) -> dict[str, list[Arm]]:
     Returns:
         A mapping from ``"failed"``, ``"abandoned"``, ``"succeeded"`` and ``"pending"`` to lists of
         arms. Unlike Ax's own list of pending arms, the mapping has arms that violate a constraint
-        by a rounding error. An arm that succeeded in one trial and failed in another trial only
-        counts as succeeded.
+        by a rounding error. An arm that succeeded in a trial is not in the lists of failed and
+        abandoned arms.
     """
     # Check only bounds, because rounded values may violate a constraint slightly.
     bounds = SearchSpace(list(experiment.search_space.parameters.values()))

@@ -124,9 +124,10 @@ class Curve(NamedTuple):
         return not np.isfinite(self.values[-1])
 
     def in_logarithms(self) -> Curve:
-        """Returns the curve with logarithms of its outcomes; NaN if a logarithm is undefined.
+        """Returns the curve on a logarithmic scale; values without a logarithm become NaN.
 
-        If the outcomes are negated losses, the result has the negated logarithms of the losses.
+        An outcome is replaced by its logarithm, and a negated loss by the negated logarithm of the
+        loss.
         """
         sign = np.sign(np.nanmedian(self.values))
         values = np.where(sign * self.values > 0, sign * self.values, np.nan)
@@ -150,10 +151,10 @@ def read_curves(
         step: The column of the step.
         goal: ``"min"`` if small outcomes are good, ``"max"`` if large outcomes are good.
         task: The column of the task, if there is one.
-        run: The columns whose values are the same in all rows of a run. The rows of a run are
-            then sorted by step. If a step occurs twice, or if ``run`` is omitted, the order of the
-            rows counts: a new run starts at each row whose step is not larger than the previous
-            step.
+        run: The columns whose values are the same in all rows of a run. If ``run`` is given, rows
+            that agree in these columns are one run, and are sorted by step. If ``run`` is omitted,
+            or if a step occurs twice in these rows, the order of the rows counts: a new run starts
+            at each row whose step is not larger than the previous step.
         status: The column with the state of a run; it may be absent.
 
     Returns:
@@ -175,7 +176,7 @@ def read_curves(
     for name in (outcome, step, *keys):
         if name not in frame.columns:
             raise InputDataError(
-                f"The table of learning curves has no column {name!r}: name an existing column."
+                f"The table of learning curves has no column {name!r}: choose an existing column."
             )
     steps = to_numeric(frame[step], errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
     bad = frame[step].notna().to_numpy() & ~np.isfinite(steps)
@@ -212,8 +213,8 @@ def full_length(curves: Sequence[Curve], usual: float | None = None) -> float:
 
     Returns:
         The largest step of the runs that are marked as complete. If no run is marked, the largest
-        step of all runs. This step is replaced by a larger ``usual`` if at most one run ended at
-        this step without being stopped.
+        step of all runs; or ``usual``, if ``usual`` is larger and at most one run ended at the
+        largest step without being stopped.
     """
     ends = np.array([c.steps[-1] for c in curves if not c.diverged and c.stopped is not True])
     complete = [c.steps[-1] for c in curves if c.stopped is False]
@@ -246,7 +247,7 @@ def shares(steps: Values, full: float, first: float, gap: float) -> Values:
 
 
 class Forecast(NamedTuple):
-    """Predicted final outcomes of ``n`` runs, to be maximized.
+    """Predicted final outcomes of ``n`` runs; large outcomes are good.
 
     Args:
         mean: An ``n`` array of means; NaN for runs that diverged.
@@ -260,10 +261,10 @@ class Forecast(NamedTuple):
 
 
 class CurvePrior(Saved):
-    """Model of final outcomes given partial learning curves, learned from old tasks.
+    """Model that predicts the final outcome of a run from its partial learning curve.
 
-    Use the prior to predict the outcome of a run that was stopped early, or is still running. A
-    saved prior contains no outcomes of runs.
+    Use the prior to predict the outcome of a run that was stopped early, or is still running. The
+    prior is learned from complete curves of old tasks. A saved prior contains no outcomes of runs.
 
     Args:
         config: The names of columns and the goal, as in :meth:`fit`.
@@ -331,8 +332,8 @@ class CurvePrior(Saved):
 
         Args:
             curves: The curves of all tasks.
-            config: The names of the columns and the goal, as in :meth:`fit`; only needed to read
-                tables.
+            config: The names of the columns and the goal, as in :meth:`fit`. Only :meth:`read` and
+                :meth:`predict` need them.
 
         Returns:
             The prior; ``None`` if no run is complete.
@@ -348,14 +349,15 @@ class CurvePrior(Saved):
         return cls(config or {}, {name: torch.as_tensor(value) for name, value in found.items()})
 
     def read(self, table: DataFrame, task: str | None = None) -> list[Curve]:
-        """Reads the curves of a table with the columns that the prior was fitted to."""
+        """Reads the curves of a table that has the columns to which the prior was fitted."""
         return read_curves(table, task=task, **self.config)
 
     def predict(self, runs: DataFrame) -> DataFrame:
         """Predicts the final outcomes of the runs of one task, from a table with one row per step.
 
         Args:
-            runs: The table. It has the columns that the prior was fitted to, except for the task.
+            runs: The table. It needs the columns to which the prior was fitted, except for the
+                task.
 
         Returns:
             The last row of each run with three further columns: ``predicted_mean`` and
@@ -375,7 +377,7 @@ class CurvePrior(Saved):
         return table
 
     def forecast(self, curves: Sequence[Curve]) -> Forecast:
-        """Predicts the final outcomes of the runs of one task, to be maximized.
+        """Predicts the final outcomes of the runs of one task; large outcomes are good.
 
         Args:
             curves: All curves of the task. The complete curves adapt the predictions to the task.
@@ -402,16 +404,17 @@ class CurvePrior(Saved):
         """Decides whether a run will probably end worse than the best run of its task.
 
         The best run is the best complete run. If no run is complete, the best run is the run with
-        the best prediction. A run is not hopeless if it is ahead of the best run at the same step,
-        if it is the only run, or if it is nearly complete.
+        the best prediction. A diverged run is always hopeless. Any other run is not hopeless if it
+        is the only run, if it is nearly complete, or if its last value is no worse than the value
+        of the best run at this step.
 
         Args:
             own: The curve of the run.
             others: The curves of the task's other runs.
-            probability: A run is hopeless if the probability that it ends worse exceeds this value.
+            probability: A run is hopeless if it ends worse with a probability above this value.
 
         Returns:
-            Whether the run is hopeless. A diverged run is always hopeless.
+            Whether the run is hopeless.
         """
         if own.diverged:
             return True
@@ -484,8 +487,8 @@ def _smoothed(at: Values, values: Values, t: Values) -> Values:
         t: The shares at which the average is computed.
 
     Returns:
-        For each share in ``t``, the mean of the last values up to this share. If all values come
-        later, the first value.
+        For each share in ``t``, the mean of the latest values at or before this share; the first
+        value of the curve if all values come after this share.
     """
     best = values.max()
     # Clips huge values of a run that nearly diverged, because they would make the sums imprecise.
@@ -527,7 +530,7 @@ def _unit(usual: Values, seen: Values) -> tuple[Any, Any]:
 
 
 def _usual_unit(finals: Sequence[Values]) -> Values:
-    """Computes the distribution over tasks of the location and scale of final outcomes.
+    """Computes how the location and the scale of final outcomes vary between tasks.
 
     Args:
         finals: The final outcomes of each task.
@@ -556,8 +559,8 @@ def _features(points: Values, center: Any, scale: Any) -> tuple[Values, Values, 
 
     Returns:
         A ``... x 3`` array of ones, standardized values and standardized improvements; a ``...``
-        array of outcomes to which the regression adds a correction; and a ``...`` array of factors
-        on the noise variance.
+        array of first predictions of the final outcome, which the regression corrects; and a
+        ``...`` array of factors by which the noise variance is multiplied.
     """
     u, d = (points[..., 0] - center) / scale, points[..., 1] / scale
     inside = u.clip(LEAST[0], MOST[0])
@@ -573,8 +576,8 @@ def _sums(
     Args:
         study: The curves of the task.
         unit: The location and scale of the task's final outcomes.
-        learned: The parameters of the previous round. Runs with a large residual in this round get
-            smaller weights, as with Student-t errors.
+        learned: The parameters of the previous round. Runs whose residual under these parameters is
+            large get smaller weights, as with Student-t errors.
 
     Returns:
         For each knot, the sums of ``xxᵀ``, ``xy`` and ``y²`` over complete runs with regressors
@@ -608,7 +611,10 @@ def _conditioned(A: Values, c: Values, learned: Mapping[str, Values]) -> tuple[V
 
 
 def _squares(A: Values, c: Values, s: Values, b: Values) -> Values:
-    """Computes the sum of squared residuals for coefficients ``b`` from the sums of ``_sums``."""
+    """Computes the sum of squared residuals of a regression with coefficients ``b``.
+
+    The other arguments are the sums that :func:`_sums` returns.
+    """
     squares: Values = s - 2 * np.sum(c * b, axis=-1) + np.einsum("...i,...ij,...j", b, A, b)
     return squares
 
@@ -684,7 +690,7 @@ def _moments(
         unit: The location and scale of the task's final outcomes.
         w: The mean of the regression coefficients.
         S: The covariance of the regression coefficients.
-        noise: The noise variance, before the factors of :func:`_features`.
+        noise: The noise variance. It is multiplied by the factors that :func:`_features` returns.
 
     Returns:
         The means and the variances, in the unit of the outcomes.
@@ -768,9 +774,10 @@ def one_row_a_run(
     Returns:
         The table of old runs, the table of this study's runs, and the curves of this study's runs
         by outcome. A run that diverged has an infinite outcome. Rows without a step do not change.
-        The tables have a column with the variances of predicted outcomes
-        (:func:`variance_column`). Without any complete run, nothing can be predicted, and this
-        study's partial runs are pending. Old partial runs with an uncertain outcome are left out.
+        The tables have a column with the variances of predicted outcomes (:func:`variance_column`).
+        Without any complete run, no outcome can be predicted, and this study's partial runs are
+        pending. An old partial run is left out if its outcome cannot be predicted, or if the
+        standard error of the prediction is too large (:data:`SURE`).
 
     Raises:
         InputDataError: If a step is negative or not a number.

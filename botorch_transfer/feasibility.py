@@ -77,8 +77,8 @@ class FeasibilityModel(torch.nn.Module):
 
     Use it if runs may fail without an outcome. The latent function ``f`` is a Gaussian process, and
     a run at ``x`` succeeds with probability ``Φ(f(x))``, which is never quite 0 or 1. The
-    covariance of ``f`` has two parts. A kernel on all inputs models regions in which runs fail. An
-    average of kernels on single inputs models values of one parameter at which runs always fail:
+    covariance of ``f`` has two parts: a kernel on all inputs, for regions in which runs fail; and
+    an average of kernels on one input each, for values of one parameter at which runs always fail:
 
     .. code-block:: text
 
@@ -90,8 +90,8 @@ class FeasibilityModel(torch.nn.Module):
     Old runs determine the prior mean. ``S`` is the sum of the kernel on all inputs between ``x``
     and each old success, and ``F`` is the same sum over old failures. Both sums are scaled so that
     ``S + F`` is less than ``OLD_WEIGHT``. With ``a = SUCCESS_RATE`` and ``b = RATE_WEIGHT``, the
-    prior probability of success is ``(S + ab) / (S + F + b)``. A few runs of this study therefore
-    outweigh any number of old runs.
+    prior probability of success is ``(S + ab) / (S + F + b)``. Because ``S + F`` is bounded, a few
+    runs of this study outweigh any number of old runs.
 
     Pending and abandoned runs are not failures: leave them out.
 
@@ -154,7 +154,7 @@ class FeasibilityModel(torch.nn.Module):
             self._fit(torch.where(succeeded.to(X) > 0, 1.0, -1.0).to(X))
 
     def _squares(self, A: Tensor, B: Tensor) -> Tensor:
-        """Computes half the squared difference of each pair of points, separately in each input.
+        """Computes the squared difference, divided by two, of each pair of points in each input.
 
         Differences are divided by the widths of the search space. An input without an order has the
         difference one if its values differ.
@@ -231,7 +231,7 @@ class FeasibilityModel(torch.nn.Module):
 
 
 def _posterior(K: Tensor, mean: Tensor, tau: Tensor, nu: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Computes the posterior of the latent function at the points of Gaussian sites.
+    """Computes the posterior of the latent function given Gaussian sites, at the sites' points.
 
     The prior has the moments ``mean`` and ``K``. The sites are ``N(ν / τ, 1 / τ)``.
 
@@ -248,7 +248,7 @@ def _posterior(K: Tensor, mean: Tensor, tau: Tensor, nu: Tensor) -> tuple[Tensor
 
 
 def _joint(squares: Tensor) -> Tensor:
-    """Computes the kernel on all inputs from half the squared differences in each input."""
+    """Computes the kernel on all inputs from the result of :meth:`FeasibilityModel._squares`."""
     return (-squares.mean(dim=-1) / JOINT_LENGTHSCALE**2).exp()
 
 

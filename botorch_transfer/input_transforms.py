@@ -59,14 +59,14 @@ def frozen_input_transform(
     if learning:
         if not sources:
             raise ValueError(
-                f"{name} would learn its coefficients from the data of one task, but all tasks "
-                f"need the same transform: pre-train the prior with {name}, or give its bounds=."
+                f"{name} would learn its coefficients from one task, but all tasks need the same "
+                f"transform: pre-train the prior with {name}, or give the transform bounds=."
             )
         X = torch.cat([dataset.X for dataset in sources])
         transform.to(X).train()(X)
         for part in learning:
             part.learn_coefficients = False
-        logger.info(f"{name} is fitted to the {len(X):,} inputs of the source tasks.")
+        logger.info(f"{name} is fitted to the {len(X):,} points of the source tasks.")
     return transform.eval()
 
 
@@ -137,7 +137,8 @@ def resolve_input_transform(
         A copy of the transform to use, in evaluation mode; ``None`` if both arguments are ``None``.
 
     Raises:
-        ValueError: If ``given`` is not frozen, or differs from the prior's transform.
+        ValueError: If ``given`` has parameters to fit, or learns coefficients that the prior's
+            transform lacks. Also if ``given`` differs from the prior's transform in another way.
     """
     if given is None:
         return deepcopy(inherited)

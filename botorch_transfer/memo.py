@@ -102,7 +102,7 @@ class Memo:
         jobs.
 
         Args:
-            name: A name for the function, which is part of the keys.
+            name: A name for the function. The name is part of the cache keys.
             function: The function that each job calls. To run jobs in other processes, the function
                 must be picklable.
             jobs: The arguments of each job.

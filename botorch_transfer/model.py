@@ -234,8 +234,8 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
         """Computes leave-one-out predictions of all target points, in units of ``train_targets``.
 
         Returns:
-            The means, the variances of the latent function and the noise variances, three
-            ``batch_shape x n`` tensors.
+            Three ``batch_shape x n`` tensors: the means, the latent function's variances, and the
+            noise variances.
         """
 
     @torch.no_grad()
@@ -334,9 +334,10 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
 
     Derive your own transfer model from this class. A subclass supplies a prior mean and a kernel
     that depend on the source data. The model works without target points, is fitted from several
-    starts, and can ignore a task column. A subclass overrides :meth:`_predict` if its predictions
-    differ from the exact GP's predictions, and also :meth:`_draws` if the correlations differ. A
-    subclass whose fit maximizes a further log likelihood calls :meth:`_set_loss_term`.
+    starts, and can ignore a task column. A subclass whose predictions differ from the exact GP's
+    predictions overrides :meth:`_predict`. If the correlations between the predictions differ, too,
+    the subclass also overrides :meth:`_draws`. A subclass whose fit maximizes a further log
+    likelihood calls :meth:`_set_loss_term`.
 
     Args:
         dim: The number of inputs of the source tasks; ``None`` allows any number of inputs.
@@ -348,8 +349,8 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         noise: Hyperprior, starting value and bounds of the default likelihood's noise variance.
 
     Raises:
-        InputDataError: If the data have more than one outcome, the target and the source tasks have
-            different numbers of inputs, or values are not finite.
+        InputDataError: If the data have more than one outcome, if the target and the source tasks
+            have different numbers of inputs, or if values are not finite.
     """
 
     #: Default number of starts of a fit that are drawn from the hyperpriors.
@@ -514,9 +515,9 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
 
         Returns:
             The posterior of ``offset + weight * outcome``, without a gradient with respect to the
-            hyperparameters. ``None`` if there is no fast posterior. The model must be a single
-            exact GP with data. Its prior must be a sum of stationary kernels and source posteriors.
-            The only supported outcome transform is ``Standardize``.
+            hyperparameters. ``None`` if there is no fast posterior. A fast posterior requires a
+            single exact GP with data, a prior that is a sum of stationary kernels and source
+            posteriors, and no outcome transform other than ``Standardize``.
         """
         (train_X,) = self.eval().train_inputs
         scale, inputs = (getattr(self, f"{of}_transform", None) for of in ("outcome", "input"))
@@ -550,7 +551,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         """Sets the model to evaluation mode, and computes leave-one-out predictions.
 
         Returns:
-            The means, the variances of the latent function and the noise variances.
+            The means, the latent function's variances, and the noise variances.
         """
         strategy, noise = self.eval().strategy, self._noise_variance()
         if not self._predicts_otherwise:
@@ -766,16 +767,17 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
             num_restarts: The number of starts that are drawn from the hyperpriors. One more start
                 uses the current hyperparameters. The default is the model's ``num_restarts``.
             seed: The seed of the drawn starts; 0 by default.
-            optimizer_kwargs: Arguments of the optimizer, by default of BoTorch's
-                ``fit_gpytorch_mll_scipy``. Examples are ``{"options": {"maxiter": 50}}`` and
-                ``{"timeout_sec": 10}``, which stops all starts after ten seconds. A ``callback``
-                gets the parameters by name and BoTorch's ``OptimizationResult`` at each iteration.
-            **kwargs: ``max_attempts=``, the total number of starts.
+            optimizer_kwargs: Arguments of the optimizer. The default optimizer takes the arguments
+                of BoTorch's ``fit_gpytorch_mll_scipy``. Examples are ``{"timeout_sec": 10}``, a
+                limit of ten seconds for all starts together, and ``{"options": {"maxiter": 50}}``.
+                A ``callback`` gets the parameters by name and BoTorch's ``OptimizationResult`` at
+                each iteration.
+            **kwargs: ``optimizer=``, ``closure=``, ``closure_kwargs=``, ``warning_handler=`` and
+                ``caught_exception_types=`` select BoTorch's fit. In BoTorch's fit,
+                ``max_attempts=`` and ``pick_best_of_all_attempts=`` have BoTorch's meaning, and
+                PyTorch's global random number generator draws the starts. In the default fit,
+                ``max_attempts=`` is the total number of starts, and
                 ``pick_best_of_all_attempts=`` has no effect: the best optimum is always kept.
-                The other arguments select BoTorch's fit: ``optimizer=``, ``closure=``,
-                ``closure_kwargs=``, ``warning_handler=`` and ``caught_exception_types=``. With
-                BoTorch's fit, ``max_attempts=`` and ``pick_best_of_all_attempts=`` have BoTorch's
-                meaning, and PyTorch's global random number generator draws the starts.
 
         Returns:
             The marginal log likelihood in evaluation mode. Without target points or parameters to
@@ -783,9 +785,9 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
 
         Raises:
             ModelFittingError: If no start has a finite optimum.
-            ValueError: If an argument is unknown, or ``num_restarts=`` or ``seed=`` is combined
-                with an argument of BoTorch's fit.
-            TypeError: If the optimizer does not have an argument of ``optimizer_kwargs=``.
+            ValueError: If an argument is unknown. Also if ``num_restarts=`` or ``seed=`` is
+                combined with an argument of BoTorch's fit.
+            TypeError: If ``optimizer_kwargs=`` has an argument that the optimizer does not take.
 
         Example:
             >>> X = torch.rand(4, 2, dtype=torch.double)
@@ -860,9 +862,9 @@ def _check_fit_arguments(of_botorch: Mapping[str, Any], of_starts: Mapping[str, 
     """
     if unknown := sorted(of_botorch.keys() - _OF_BOTORCHS_FIT):
         raise ValueError(
-            f"A fit has no argument {unknown[0]}=: use num_restarts= and seed=, or "
-            f"{', '.join(sorted(_OF_BOTORCHS_FIT - {'optimizer_kwargs'}))}. Put arguments of the "
-            "optimizer into optimizer_kwargs=."
+            f"A fit has no argument {unknown[0]}=: use either num_restarts= and seed=, or options "
+            f"of BoTorch's fit ({', '.join(sorted(_OF_BOTORCHS_FIT - {'optimizer_kwargs'}))}). Put "
+            "arguments of the optimizer into optimizer_kwargs=."
         )
     both = [name for name, value in of_starts.items() if value is not None]
     if of_botorch and both:

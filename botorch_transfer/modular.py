@@ -145,9 +145,9 @@ class ModularTransferGP(TargetGP):
 
     @property
     def residual_covar_module(self) -> Kernel | None:
-        """Kernel of the difference between target and sources, a part of ``covar_module``.
+        """The part of ``covar_module`` that models the difference between target and sources.
 
-        ``None`` if the model has no such kernel.
+        ``None`` if the kernel has no such part.
         """
         return self._residual_kernel[0]
 

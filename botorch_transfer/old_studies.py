@@ -71,9 +71,9 @@ class OptunaHistory(NamedTuple):
             parameters, the outcomes, and for each constraint ``"constraint_<name>"``. The outcome
             is ``"value"``, or ``"values_0"``, ``"values_1"`` and so on for several objectives. The
             outcomes of a failed trial are NaN.
-        space: The search space of the usable parameters; ``None`` if no parameter is usable. A
-            parameter is usable if, in each study, all complete trials or no complete trials have a
-            value of the parameter. A conditional parameter is usable, too.
+        space: The search space of the usable parameters; ``None`` if no parameter is usable. If
+            only some complete trials of a study have a parameter, the parameter must be conditional
+            on another parameter to be usable.
         distributions: Optuna's distribution of each parameter in ``space``, by name.
         directions: The direction of each objective, in the order of the outcome columns.
         curves: The learning curves of the trials. If the objective is minimized, values are
@@ -125,9 +125,10 @@ def history_from_optuna(
     The outcomes of a complete trial are its values. If the studies have one objective, the outcome
     of a pruned trial is a prediction of its final value. A
     :class:`~botorch_transfer.curves.CurvePrior`, fitted to the learning curves of all studies,
-    computes this prediction from the trial's intermediate values. If no complete trial has three
-    intermediate values, pruned trials are left out. Failed trials, and pruned trials without an
-    intermediate value, are kept without an outcome. Trials that have not finished are left out.
+    computes this prediction from the trial's intermediate values. Failed trials, and pruned trials
+    without an intermediate value, are kept without an outcome. If no complete trial has three
+    intermediate values, no prediction is possible, and pruned trials with intermediate values are
+    left out. Trials that have not finished are left out, too.
 
     All outcomes have the directions of the first study. If a study has the opposite direction, its
     values are multiplied by -1.
@@ -165,8 +166,8 @@ def history_from_optuna(
     history = history_of(load(storage, study_names), rename)
     if history.space is None:
         raise ValueError(
-            "The old studies have no usable parameter, because no parameter is in all complete "
-            "trials of a study: make a table of the runs yourself, and give the table with space=."
+            "The old studies have no parameter that varies and is in every complete trial of every "
+            "study: make a table of the runs yourself, and give the table with space=."
         )
     return history
 
@@ -272,12 +273,12 @@ def history_of(studies: Sequence[Any], rename: Mapping[str, str] | None = None) 
 
 
 def warn_of_rename(where: str, name: str, spare: Collection[Any]) -> None:
-    """Logs a warning if one of the columns ``spare`` may be a missing parameter under another name.
+    """Logs a warning if the name of a missing parameter resembles one of the names ``spare``.
 
     Args:
         where: The history or study that lacks the parameter, for the message.
         name: The name of the missing parameter.
-        spare: The names of columns that are not used as parameters.
+        spare: The names of columns that may hold the values of the missing parameter.
     """
     if likely := likely_column(name, spare):
         logger.warning(
@@ -417,8 +418,8 @@ def read_studies(history: Any, rename: Mapping[str, str] | None = None) -> Any:
     if isinstance(history, OptunaHistory) or _is_prior(history):
         if rename:
             raise ValueError(
-                "rename= only applies to studies and tables, and history is neither: rename the "
-                "parameters before you fit the prior or read the studies."
+                "rename= does not apply to a prior or an OptunaHistory: rename the parameters "
+                "before you fit the prior, or give rename= when you read the studies."
             )
         return history
     is_pair = isinstance(history, tuple) and len(history) == 2
@@ -562,7 +563,7 @@ def _space(
             if condition is None:
                 logger.info(
                     f"Left out the parameter {name!r}: some trials lack this parameter, and no "
-                    "other parameter determines which trials"
+                    "other parameter determines which trials lack it"
                 )
                 continue
         parameters[name] = parameter_of(name, distribution, condition)
@@ -579,9 +580,10 @@ def parameter_of(
 ) -> Parameter:
     """Converts an Optuna distribution to a parameter of this package.
 
-    A numeric distribution with a step and at most ``MAX_LISTED_VALUES`` values becomes an ordinal
-    parameter. Other numeric distributions, and all integers with the step 1, become ranges without
-    a step. :func:`value_of` then rounds numbers to multiples of the distribution's step.
+    Integers with the step 1 and numbers without a step become a range. Numbers with another step
+    become an ordinal parameter if there are at most ``MAX_LISTED_VALUES`` values. Otherwise, they
+    become a range without a step, and :func:`value_of` rounds each number to the nearest value of
+    the distribution.
 
     Args:
         name: The name of the parameter.
@@ -658,10 +660,10 @@ def merged(distributions: Sequence[BaseDistribution]) -> BaseDistribution | None
 
     Returns:
         For numeric distributions, a distribution from the lowest to the highest bound. This
-        distribution has the scale of the newest distribution. It has a step only if all
-        distributions have the same step, and contains only integers if all distributions do. For
-        categorical distributions, a distribution with all choices, in order of first appearance.
-        ``None`` if some distributions are numeric and others are categorical.
+        distribution has the scale of the newest distribution. If all distributions have the same
+        step and a common grid, the step is kept. If all distributions contain only integers, so
+        does the result. For categorical distributions, a distribution with all choices, in order of
+        first appearance. ``None`` if some distributions are numeric and others are categorical.
 
     Example:
         >>> merged([IntDistribution(1, 5), IntDistribution(3, 9)])
@@ -686,9 +688,10 @@ def merged(distributions: Sequence[BaseDistribution]) -> BaseDistribution | None
 
 
 def label(choice: Any) -> Any:
-    """Converts a categorical choice to a table cell: text, a boolean or a number.
+    """Converts a categorical choice to a table cell.
 
-    Any other choice becomes text, such as ``"None"``.
+    Text, booleans and numbers do not change. ``None``, NaN and any other choice become text, such
+    as ``"None"``.
     """
     plain = isinstance(choice, str | bool | int | float) and choice == choice  # not NaN
     return choice if plain else str(choice)
@@ -703,7 +706,7 @@ def value_of(distribution: BaseDistribution, cell: Any) -> Any:
 
     Returns:
         For a categorical distribution, the choice with this label. For a numeric distribution, the
-        number, rounded to a multiple of the distribution's step and clipped to the range.
+        nearest value of the distribution.
     """
     if isinstance(distribution, CategoricalDistribution):
         return next(choice for choice in distribution.choices if label(choice) == cell)

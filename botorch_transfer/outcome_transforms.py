@@ -64,9 +64,10 @@ class TargetStandardize(Standardize):
     """Base class of standardizations that accept any number of target outcomes, even none.
 
     Args:
-        mean: A scalar tensor: the mean of all source outcomes, or a source task's typical mean.
-        std: A scalar tensor: the standard deviation of all source outcomes, or the typical standard
-            deviation of a source task.
+        mean: A scalar tensor: the mean of all source outcomes, or a typical value of the source
+            tasks' means.
+        std: A scalar tensor: the standard deviation of all source outcomes, or a typical value of
+            the source tasks' standard deviations.
         batch_shape: The batch shape of the target's outcomes.
     """
 
@@ -146,8 +147,8 @@ class PooledStandardize(TargetStandardize):
     r"""Standardization by the outcomes of all source tasks and, optionally, of the target.
 
     Use it if source and target outcomes have the same units. Unlike BoTorch's ``Standardize``,
-    ``PooledStandardize`` is defined without target outcomes, and the first target outcomes hardly
-    change the standardization (Appendix C.1 of the ScaML-GP paper). Standard deviations are
+    ``PooledStandardize`` also works if the target has no outcomes, and the first target outcomes
+    hardly change the standardization (Appendix C.1 of the ScaML-GP paper). Standard deviations are
     unbiased, as in ``Standardize``. If all outcomes are equal up to rounding errors, the standard
     deviation is one.
 
@@ -254,8 +255,8 @@ def split_transform(transform: Any) -> tuple[Steps, OutcomeTransform | None]:
     parts: list[Any] = [part for part in every if not isinstance(part, ChainedOutcomeTransform)]
     shared = [type(part) in _ELEMENTWISE.values() for part in parts]
     if shared != sorted(shared, reverse=True):
-        text = "A chain has Log, Bilog or Power after another transform"
-        raise ValueError(f"{text}: put these three first.")
+        text = "The chain has a wrong order"
+        raise ValueError(f"{text}: Log, Bilog and Power must precede all other transforms.")
     first, rest = parts[: sum(shared)], parts[sum(shared) :]
     arguments = ([part.power] if isinstance(part, outcome.Power) else [] for part in first)
     steps = [[type(part).__name__, *own] for part, own in zip(first, arguments, strict=True)]
@@ -311,8 +312,8 @@ def resolve_transform(
 
     Args:
         given: The model's argument ``outcome_transform``.
-        steps: The element-wise transforms of the source outcomes. ``None`` if the prior was built
-            without outcomes, so that the transforms are unknown.
+        steps: The element-wise transforms of the source outcomes. ``None`` if the transforms are
+            unknown, because the prior was built without outcomes.
         default: A function that builds the scaling transform. It is called if ``given`` has no
             scaling transform.
         Y: A ``batch_shape x n x 1`` tensor of the target's outcomes.
@@ -452,23 +453,24 @@ def best_gap(Y: Tensor) -> float:
 def robust_limit(Y: Tensor, depth: float = 0.0, limit: float | None = None) -> float:
     """Computes a robust lower limit. Very bad outcomes of a task are clipped at this limit.
 
-    The gap is the distance from the best outcome to the median. The limit is the tenth percentile
-    of the outcomes, but at least three and at most twenty gaps below the median. In a task without
-    a heavy tail, few outcomes are clipped. If a run diverges, its outcome is clipped to about the
-    outcomes of other bad runs.
+    The gap is the distance from the best outcome to the median. The robust limit is the tenth
+    percentile of the outcomes, clamped to the interval from twenty gaps to three gaps below the
+    median. In a task without a heavy tail, few outcomes are clipped. If a run diverges, its outcome
+    is raised to the robust limit, which is close to the outcomes of other bad runs.
 
     Args:
         Y: A tensor of the task's outcomes, of any shape, which are maximized. With fewer than ten
-            outcomes, the limit is three gaps below the median.
-        depth: The minimum distance from the best outcome to the limit. For a target with few
+            outcomes, the robust limit is three gaps below the median.
+        depth: The minimum distance from the best outcome to the robust limit. For a target with few
             outcomes, or with good outcomes only, pass the distance from the best to the worst
             outcome of a typical source task. If the gap is more than 200 times ``depth``, most runs
             have diverged, and ``depth`` replaces the gap.
-        limit: The smallest feasible value of a constrained outcome. Feasible outcomes are not
-            clipped.
+        limit: The constraint's bound, if the outcome is constrained: the smallest feasible value.
+            The robust limit is not above this bound, so feasible outcomes are not clipped.
 
     Returns:
-        The limit; minus infinity without outcomes, or if the gap and ``depth`` are zero.
+        The robust limit; minus infinity if there are no outcomes, or if the gap and ``depth`` are
+        both zero.
 
     Example:
         >>> robust_limit(torch.tensor([4.0, 3.0, 2.0, -1e6]))

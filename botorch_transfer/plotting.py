@@ -85,9 +85,10 @@ def plot_slice(
     """Draws the posteriors of the target and of source tasks along one input.
 
     With a search space, the axis has the parameter's name, values and scale. Bands are central 95 %
-    intervals of the latent function. The target's band fills two thirds of the outcome axis, so
-    that the band of a source task may be cut off. Target points are shown only if the model has a
-    single input: with several inputs, the points do not lie on the slice.
+    intervals of the latent function. The outcome axis is scaled such that the target's band fills
+    two thirds of the axis. The band of a source task may therefore be cut off. Target points are
+    shown only if the model has a single input: with several inputs, the points do not lie on the
+    slice.
 
     Args:
         model: Any non-batched BoTorch model of one outcome.
@@ -102,8 +103,9 @@ def plot_slice(
             weights are shown.
         num_points: Number of points along the slice.
         outcome_name: The label of the outcome axis.
-        goal: ``"max"`` draws the model's outcomes. ``"min"`` draws their negatives, which are the
-            outcomes of a table that was read with ``goal="min"``.
+        goal: ``"max"`` draws the model's outcomes, and ``"min"`` draws their negatives. Use
+            ``"min"`` if the data were read with ``goal="min"``: the plot then has the outcomes of
+            the table.
 
     Returns:
         The axes.
@@ -292,7 +294,8 @@ def plot_curves(
 
     Args:
         prior: The prior of final outcomes, fitted to old curves.
-        runs: The runs of one task, one row per step, with the columns that the prior was fitted to.
+        runs: The runs of one task, one row per step. The table needs the columns to which the prior
+            was fitted.
         history: A table of old runs with the same columns; without it, no old curves are drawn.
         ax: The axes to draw on; new axes if omitted.
         task: The column of ``history`` that names the task.

@@ -193,7 +193,7 @@ class TransferPrior(Saved, ABC):
 
     @abstractmethod
     def default_outcome_transform(self, batch_shape: torch.Size) -> OutcomeTransform | None:
-        """Builds the outcome transform from a target's outcomes to the prior's units.
+        """Builds the outcome transform that converts a target's outcomes to the prior's units.
 
         Args:
             batch_shape: The batch shape of the target model.
@@ -416,17 +416,18 @@ class ConditionedPrior(TransferPrior):
         return self._inherited(self.gps.variance(self._transformed(X)))
 
     def _inherited(self, values: Tensor) -> Tensor:
-        """Removes the dimension of source tasks, unless each source task has its own GP."""
+        """Removes the source task dimension from ``values``, unless each task has its own GP."""
         return values if isinstance(self.gps, ConditionedGPs) else values.squeeze(-2)
 
     @property
     def residual_variance(self) -> float:
         """Expected squared distance of a target from its sources, in the prior's units.
 
-        This is the geometric mean of a typical value and of each source task's mean squared
-        distance from the other source tasks. With one source task, the result is the typical value.
-        With many source tasks, the data dominate. In a target model, the result is the median of
-        the residual variance's hyperprior.
+        This is the geometric mean of a typical value and of estimates from the source data. A
+        :class:`SourceGPs` makes one estimate per source task, for at most 32 tasks: the task's mean
+        squared distance from the mean prediction of the other tasks. With one source task, there is
+        no estimate, and the result is the typical value. With many source tasks, the estimates
+        dominate. In a target model, the result is the median of the residual variance's hyperprior.
         """
         return self._expected(TYPICAL_RESIDUAL, self.differences, _LEAST_DIFFERENCE)
 
@@ -434,20 +435,20 @@ class ConditionedPrior(TransferPrior):
     def noise_variance(self) -> float:
         """Expected noise variance of a target, in the prior's units.
 
-        This is the geometric mean of a typical value and of each source task's noise variance.
-        A noise variance below the typical value counts as the typical value. In a target model, the
-        result is the median of the noise variance's hyperprior.
+        This is the geometric mean of ``M + 1`` values: a typical value, and the noise variance of
+        each source task. A noise variance below the typical value counts as the typical value. In a
+        target model, the result is the median of the noise variance's hyperprior.
         """
         return self._expected(TYPICAL_NOISE, self.task_noise, TYPICAL_NOISE)
 
     def _expected(self, typical: float, found: Tensor, least: float) -> float:
-        """Returns the geometric mean of a typical variance and the variances of all source tasks.
+        """Returns the geometric mean of a typical variance and of variances from the source data.
 
         Args:
             typical: The typical variance, relative to the variance of all outcomes.
-            found: The variances of the source tasks, an ``M`` tensor in the prior's units.
-            least: The lower bound of the source tasks' variances, relative to the variance of all
-                outcomes. The bound replaces smaller variances.
+            found: The variances from the source data, a vector in the prior's units.
+            least: The lower bound of ``found``, relative to the variance of all outcomes. The bound
+                replaces smaller variances.
         """
         unit = outcome_variance(self.outcome_scale, self.outcome_moments)
         relative = (found.double() / unit).clamp(least, _LARGEST_DIFFERENCE)
@@ -455,7 +456,7 @@ class ConditionedPrior(TransferPrior):
         return unit * math.exp(total / (1 + len(relative)))
 
     def default_outcome_transform(self, batch_shape: torch.Size) -> OutcomeTransform | None:
-        """Returns the outcome transform from a target's outcomes to the prior's units.
+        """Returns the outcome transform that converts a target's outcomes to the prior's units.
 
         Args:
             batch_shape: The batch shape of the target model.
@@ -511,11 +512,12 @@ class ConditionedPrior(TransferPrior):
     def without_observations(self) -> Self:
         """Returns the prior without the source data.
 
-        The posteriors are approximated with inducing points, which are means of pairs of old
-        inputs. If a task has at least two points, the result contains none of these points. The
-        result contains each task's mean and standard deviation, which reveal the outcomes of a task
-        with two points. At the old inputs, the posteriors are still close to the outcomes. Anyone
-        who has or guesses an old input can thus predict its outcome.
+        The posteriors are approximated with inducing points. Each inducing point is the midpoint
+        between two old inputs. A task's inducing points differ from all inputs of the task, unless
+        these inputs are all equal. A :class:`SourcePopulation` also keeps up to 64 old inputs as
+        reference points. The result contains each task's mean and standard deviation, which reveal
+        the outcomes of a task with two points. At the old inputs, the posteriors are still close to
+        the outcomes. Anyone who has or guesses an old input can thus predict its outcome.
 
         Models use the result like any other prior. Methods that need the outcomes again, such as
         ``append``, raise an error.

@@ -89,9 +89,9 @@ def transfer_report(model: TransferModel) -> pd.DataFrame:
           sources' points.
         - ``variance``: the share of the outcomes' variance that the source's term of the prior mean
           explains; negative if the term and the outcomes are negatively correlated.
-        - ``weight``: the source's weight in the model, or in a member of the model. In the last
-          row, the total weight of the transfer models in an average with a plain GP. NaN for models
-          without weights.
+        - ``weight``: the source's weight in the model. In an average with a plain GP, it is the
+          weight in the averaged model that uses the sources, and the last row has the total weight
+          of the transfer models in the average. NaN if there is no such weight.
         - ``slope``: the regression slope of the target on the source's mean, both standardized.
         - ``helpful``, ``inverted``: log Bayes factors of a positive and of a negative slope against
           a slope of zero.
@@ -104,8 +104,8 @@ def transfer_report(model: TransferModel) -> pd.DataFrame:
 
         The verdict on all sources is ``"helpful"`` if most sources are helpful, and ``"partly
         helpful"`` if more sources are helpful than chance explains. Otherwise the verdict is
-        ``"misleading"`` if a quarter of the sources is inverted, and ``"irrelevant"`` if most
-        sources are irrelevant and the data give no evidence for a helpful source.
+        ``"misleading"`` if at least a quarter of the sources are inverted, and ``"irrelevant"`` if
+        most sources are irrelevant and the data give no evidence that any source is helpful.
 
     Raises:
         ValueError: If the model is a batch of models, or has no source posteriors.
@@ -121,8 +121,8 @@ def transfer_report(model: TransferModel) -> pd.DataFrame:
         return _report_on_sources(model, model.member_on_sources, weight)
     if not model.weighs_all_sources:
         raise ValueError(
-            f"{type(model).__name__} has no posteriors of source tasks: use a model on "
-            "SourceGPs, TransferGP, or GuardedTransferGP."
+            f"{type(model).__name__} has no posteriors of source tasks: use TransferGP, "
+            "GuardedTransferGP, or a model whose prior is a SourceGPs."
         )
     if model.num_target_points < POINTS_TO_JUDGE:
         verdict = NOT_YET_TESTED if weight >= SMALL_SHARE else "unclear"
@@ -180,9 +180,10 @@ def source_shares(model: TransferModel, sources: ConditionedPrior) -> tuple[Tens
         sources: The source GPs.
 
     Returns:
-        Two ``M`` tensors: the spread of each source's part, divided by the sum of the spreads of
-        all parts and the rest; and the covariance of the part with the outcomes, divided by the
-        outcomes' variance. The second tensor is NaN with fewer than two target points.
+        Two ``M`` tensors. The first tensor has the spread of each source's part, divided by the sum
+        of all spreads: the spreads of all parts, and the spread of the rest. The second tensor has
+        the covariance of each part with the outcomes, divided by the outcomes' variance. It is NaN
+        with fewer than two target points.
     """
     (X,), Y = model.eval().train_inputs, model.train_targets
     at_target = len(Y) > 1
@@ -211,9 +212,9 @@ def source_finding(helpful: float, inverted: float, num_points: int, spread: flo
         inverted: The log Bayes factor of a negative slope.
         num_points: Number of target points.
         spread: The standard deviation of the source's predictions at these points. The spread is
-            small if all points are near an optimum. Near an optimum, a source with a slightly
-            shifted optimum looks inverted. With a small spread, the finding is therefore neither
-            inverted nor irrelevant.
+            small if all points are near the source's optimum. There, even a helpful source looks
+            inverted or irrelevant if the target's optimum is slightly shifted. With a small spread,
+            the finding is therefore ``"helpful"`` or ``"unclear"``.
 
     Returns:
         ``"helpful"``, ``"inverted"``, ``"irrelevant"`` or ``"unclear"``.
@@ -260,10 +261,10 @@ def history_verdict(
 
     Among many sources that are unrelated to the target, a few look helpful by chance. A few helpful
     sources therefore count only if there is evidence that at least one source is helpful. The Bayes
-    factor of this hypothesis is the mean of the sources' Bayes factors. Helpful sources also count
-    only if the sum of their shares is not small; many small shares may add up. If all runs are near
-    the old tasks' optima, the runs vary too little, so that helpful sources may look irrelevant.
-    The verdict ``"irrelevant"`` therefore requires that this Bayes factor is at most one.
+    factor of this hypothesis, ``B``, is the mean of the sources' Bayes factors. Helpful sources
+    also count only if the sum of their shares is not small; many small shares may add up. If all
+    runs are near the old tasks' optima, even helpful sources may look irrelevant, because the runs
+    vary too little. The verdict ``"irrelevant"`` therefore also requires that ``B`` is at most one.
 
     Args:
         findings: The results of :func:`source_finding`, at least one.

@@ -134,8 +134,8 @@ def unpack(
 class Saved(NamedState):
     """Base class of modules that are saved to a file as the arguments of their constructor.
 
-    Each constructor argument must be an attribute of the same name. Otherwise, a class overrides
-    ``_arguments`` and ``_from_arguments``.
+    By default, each constructor argument is read from the attribute of the same name. A class
+    without such attributes overrides ``_arguments`` and ``_from_arguments``.
     """
 
     def _arguments(self) -> dict[str, Any]:
@@ -178,8 +178,9 @@ class Saved(NamedState):
         Args:
             path: The file.
             device: The device of the prior; the CPU if omitted.
-            input_transform: The prior's input transform. The file can contain only BoTorch's
-                ``Normalize``, so pass any other transform.
+            input_transform: The prior's input transform. Omit a ``Normalize`` of BoTorch, because
+                the file contains it. The file contains no other transform: if the prior was built
+                with another transform, pass this transform again.
             **modules: ``mean_module`` and ``covar_module`` of a ``PretrainedPrior`` that was built
                 from your own modules. The file holds only the parameters of these modules. If mean
                 and kernel shared a network when the prior was saved, the given mean and kernel must

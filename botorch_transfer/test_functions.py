@@ -70,7 +70,7 @@ class TaskFamily(SyntheticTestFunction):
 
         Args:
             num_tasks: The number of tasks.
-            seed: The seed. A larger ``num_tasks`` only appends tasks to the list.
+            seed: The seed. With the same seed, the first tasks are the same for any ``num_tasks``.
             **options: Further arguments of the constructor, such as ``negate``.
 
         Returns:
@@ -192,7 +192,7 @@ class AlpineFamily(TaskFamily):
 
         Args:
             num_tasks: The number of tasks, at most five.
-            seed: The seed. A larger ``num_tasks`` only appends tasks to the list.
+            seed: The seed. With the same seed, the first tasks are the same for any ``num_tasks``.
             **options: Further arguments of the constructor, such as ``negate``.
 
         Returns:
@@ -240,10 +240,11 @@ class BraninFamily(TaskFamily):
 
         f(x) = a (x_2 - b x_1² + c x_1 - r)² + s (1 - t) cos(x_1) + s
 
-    on ``[-5, 10] x [0, 15]``, minimized. The square is missing in the paper's formula.
-    :meth:`sample` draws each parameter uniformly from its range. The defaults give the Branin
-    function. The parameters move the three minima at ``x_1 = -π, π`` and ``3π``. All minima have
-    the value ``s t``, unless the bound ``x_2 = 0`` cuts off the second or the third minimum.
+    on ``[-5, 10] x [0, 15]``, minimized. The square of the parentheses is missing in the paper's
+    formula. :meth:`sample` draws each parameter uniformly from its range. The defaults give the
+    Branin function. The three minima are at ``x_1 = -π, π`` and ``3π`` and have the value ``s t``,
+    unless the bound ``x_2 = 0`` cuts off the second or the third minimum. The parameters ``b``,
+    ``c`` and ``r`` move the minima along ``x_2``.
 
     Args:
         a: A parameter of the formula. Range: 0.5 to 1.5.

@@ -54,7 +54,7 @@ def test_a_message_is_said_once(capsys, monkeypatch):
     old.to_csv("old.csv", index=False)
     outcomes = ["--candidates", "old.csv", "--outcome", "log_loss", "accuracy"]
     assert main([*COMMAND, *outcomes]) == 2
-    assert "'accuracy' has a name for which large values" in capsys.readouterr().err
+    assert "The name 'accuracy' suggests that large values" in capsys.readouterr().err
     assert main([*COMMAND, *outcomes, "--goal", "min", "max", "--model", "sorted"]) == 0
     said = capsys.readouterr().err.splitlines()
     assert "Read as numbers: 'C' in mL" in said
@@ -334,31 +334,31 @@ NO_PARAMETER = "A constraint uses the column 'cost' of the candidates, which is 
         (
             [*COMMAND, "--outcome", "logloss"],
             "suggest: In the history: The table has no column 'logloss' (a similar column is "
-            "'log_loss'): name an existing column by --outcome. The table's columns are ",
+            "'log_loss'): choose an existing column for --outcome. The table's columns are ",
         ),
-        ([*COMMAND, "new.csv"], "There is no file new.csv: correct its name, or create its folder"),
+        ([*COMMAND, "new.csv"], "No file new.csv: correct its name. --append creates it in"),
         ([*COMMAND, "old.csv"], "old.csv is named as old runs and as this study's runs"),
-        ([*COMMAND, "runs.csv", "--runs", "runs.csv", *LOSS], "There are two tables of runs"),
+        ([*COMMAND, "runs.csv", "--runs", "runs.csv", *LOSS], "The third file and --runs both"),
         ([*COMMAND, "--append"], "--append adds rows to the file"),
         ([*COMMAND, *LOSS, "--run", "name"], "--run is for learning curves"),
         ([*COMMAND, *LOSS, "--constraint", "size <"], "'size <' is not a linear comparison of"),
         ([*COMMAND, *LOSS, "--constraint", "C", "+", "gamma"], "--constraint has 'C': put"),
-        ([*COMMAND, *LOSS, "--constraint", "sise <= 5"], "column by --constraint."),
+        ([*COMMAND, *LOSS, "--constraint", "sise <= 5"], "column for --constraint."),
         ([*COMMAND, *LOSS, *TABLES[2:], "--constraint", "cost<=10"], NO_PARAMETER),
         (["suggest", *TABLES, *LOSS, "--constraint", "cost<=10"], NO_PARAMETER),
         ([*COMMAND, *LOSS, "--rename", "gamma"], "--rename has 'gamma': write it as old=new"),
         ([*COMMAND, *LOSS, "--fixed", "C", "2"], "--fixed has 'C': write it as name=value"),
         ([*COMMAND, *LOSS, "--fixed", "C=2", "C=3"], "--fixed names 'C' twice"),
         ([*COMMAND, *LOSS, "--fixed", "C=-2"], "In the fixed values: Parameter 'C' is -2.0, out"),
-        ([*COMMAND, *LOSS, "--status", "state"], "'state': name an existing column by --status."),
-        ([*COMMAND, *LOSS, "--step", "epoch"], "'epoch': name an existing column by --step."),
+        ([*COMMAND, *LOSS, "--status", "state"], "'state': choose an existing column for --status"),
+        ([*COMMAND, *LOSS, "--step", "epoch"], "'epoch': choose an existing column for --step."),
         (["space", "old.csv", *LOSS, "--step", "epoch"], "The table has no column 'epoch'"),
         ([*COMMAND, *LOSS, "--step", "C"], "is both a parameter and the column of --step"),
         ([*COMMAND, *LOSS, "--same-in-batch", "T"], "--same-in-batch names 'T', which is not a"),
         ([*COMMAND, *LOSS, "--cost", "price"], "--cost is 'price', but --candidates has no such"),
         ([*COMMAND, *LOSS, "--log", "los"], "--log names 'los', which is no outcome: correct"),
         ([*COMMAND, *LOSS, "--outcome-range", "1", "0"], "--outcome-range of 'log_loss' is"),
-        ([*COMMAND, *LOSS, "--task", "tasks"], "name an existing column by --task, or"),
+        ([*COMMAND, *LOSS, "--task", "tasks"], "choose an existing column for --task, or"),
         (["space", "old.csv"], "The table has no column 'loss': use one of task"),
         (["space", "old.csv", *LOSS, "-o", "nowhere/s.json"], "nowhere does not exist: create"),
         ([*COMMAND, *LOSS, "--report", "./old.csv"], "The output file old.csv is also an"),
@@ -366,7 +366,7 @@ NO_PARAMETER = "A constraint uses the column 'cost' of the candidates, which is 
         (["predict", *COMMAND[1:], *LOSS, "--rows", "old.csv", "-o", "old.csv"], "is also an"),
         ([*COMMAND, *LOSS, "--report", "p.csv"], "p.csv must end in .html: name it p.html."),
         ([*COMMAND, *LOSS, "--report", "p.pdf"], "p.pdf must end in .html: name it p.html."),
-        ([*COMMAND, "no/r.csv", *LOSS, "--append"], "There is no file no/r.csv: correct"),
+        ([*COMMAND, "no/r.csv", *LOSS, "--append"], "No file no/r.csv: correct"),
         (["space", "old.csv", *LOSS, "-o", "s.html"], "s.html must end in .json: name it s.json."),
     ],
 )

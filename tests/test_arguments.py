@@ -69,7 +69,7 @@ def test_a_multi_task_data_set_is_split(column: int | None) -> None:
         ({"train_Y": Y.squeeze(-1)}, r"train_Y has shape \(4,\): give a tensor with rows"),
         ({"train_X": X / 0}, "train_X has NaN or infinite values: leave out failed"),
         ({"train_Yvar": Y[:3]}, r"train_Yvar has shape \(3, 1\).*give .* the shape \(4, 1\)"),
-        ({"task_feature": 0}, "train_X= has several values in its task column: give only rows"),
+        ({"task_feature": 0}, "train_X= has several values in its task column: keep only the"),
         ({"train_Y": X}, "train_Y has 3 outcomes: use transfer_models.train_X, train_Y, sources."),
     ],
 )

@@ -68,8 +68,8 @@ def test_frozen_transforms_are_copied(transform) -> None:
 def test_transforms_that_learn_are_refused(transform) -> None:
     name = type(transform).__name__
     message = (
-        f"{name} would learn its coefficients from the data of one task, but all tasks need the "
-        f"same transform: pre-train the prior with {name}, or give its bounds"
+        f"{name} would learn its coefficients from one task, but all tasks need the same "
+        f"transform: pre-train the prior with {name}, or give the transform bounds="
     )
     with pytest.raises(ValueError, match=message):
         frozen_input_transform(transform)

@@ -67,7 +67,7 @@ def test_a_history_for_each_outcome():
             assert_same_posterior(model.posterior(TEST_X), twin.posterior(TEST_X))
     with pytest.raises(InputDataError, match="histories of 1 outcomes, but train_Y has 2"):
         transfer_models(X, BOTH, {"err": histories["err"]})
-    with pytest.raises(ValueError, match="2 outcomes need as many goals, but goal= has 1"):
+    with pytest.raises(ValueError, match="There are 2 outcomes and 1 goals: give one goal each"):
         from_dataframe(old, space, ["err", "mem"], "task", ["min"])
 
 

@@ -58,7 +58,8 @@ def mixed(members: Sequence[MultivariateNormal], shares: Tensor) -> Multivariate
         shares: A ``batch_shape x K`` tensor of weights that add up to one.
 
     Returns:
-        The normal distribution. Its covariance also includes the covariance of the members' means.
+        The normal distribution. Its covariance is the weighted average of the members' covariances,
+        plus the covariance of the members' means.
     """
     parts = list(zip(members, shares.unsqueeze(-2).unbind(dim=-1), strict=True))
     mean = sum(share * member.mean for member, share in parts)
@@ -349,8 +350,9 @@ class AveragedGP(  # type: ignore[misc]
         """Computes each member's leave-one-out predictions, in the plain GP's units.
 
         Returns:
-            Two lists with an entry for each member: the pair of means and variances; and the noise
-            variances, a ``batch_shape x n`` tensor.
+            Two lists with one entry per member. An entry of the first list is a pair of means and
+            variances. An entry of the second list is a ``batch_shape x n`` tensor of noise
+            variances.
         """
         moments, noises = [], []
         for member in self.members.values():
@@ -572,8 +574,7 @@ def build_member(model_class: Callable[..., TransferModel], *data: Any, **option
         The model.
 
     Raises:
-        ValueError: If the class does not accept one of ``options``, or if the model predicts a
-            mixture.
+        ValueError: If the class rejects any of ``options``, or if the model predicts a mixture.
     """
     defaults = {"outcome_transform": DEFAULT}  # the default of all other options is None
     given = {name: value for name, value in options.items() if value is not defaults.get(name)}

@@ -131,11 +131,12 @@ class GuardedTransferGP(AveragedGP):
 
     Where the two models disagree, the variance is large, so that acquisition functions explore
     there. The constructor and each fit compute the weight ``p``, see :func:`weight_of_evidence`.
-    Conditioning, fantasies and leave-one-out predictions keep ``p``. The weight depends on the
-    leave-one-out predictions of both models, and favours transfer a priori. With one or two target
-    points, the weight depends on the likelihoods of both models before any fit. Without target
-    points, ``p`` is one, with one exception: if the prior is a :class:`SourceGPs` of five or more
-    tasks that do not predict one another, ``p`` is zero, and predictions are constant.
+    Conditioning, fantasies and leave-one-out predictions keep ``p``. A priori, ``p`` favours
+    transfer. With three or more target points, ``p`` compares the leave-one-out predictions of both
+    models. With one or two, ``p`` compares the likelihoods of these points under both priors, with
+    the hyperparameters that the models had before any fit. Without target points, ``p`` is one,
+    with one exception: if the prior is a :class:`SourceGPs` of five or more tasks and, on average,
+    these tasks do not predict one another, ``p`` is zero, and predictions are constant.
 
     Use the model if old tasks may mislead, for instance because they come from another machine, or
     because the sign of an outcome has changed. If the old tasks agree with one another, the first
@@ -147,17 +148,17 @@ class GuardedTransferGP(AveragedGP):
         prior: The third argument of ``transfer_model``: a prior, or source data.
         likelihood: A likelihood; by default Gaussian. The plain GP uses this likelihood, and the
             transfer model uses a copy.
-        covar_module: The transfer model's residual kernel; by default the transfer model's default.
-        outcome_transform: The outcome transform of both models; by default the transfer model's
-            default. Pass ``None`` if the outcomes are in the prior's units already. ``Log``,
-            ``Bilog`` and ``Power``, alone or first in a chain, also apply to source data.
-        input_transform: A frozen transform of the inputs; by default the transfer model's default.
+        covar_module: The transfer model's residual kernel; if omitted, the transfer model's own.
+        outcome_transform: The outcome transform of both models; if omitted, the transfer model's
+            own. Pass ``None`` if the outcomes are in the prior's units already. ``Log``, ``Bilog``
+            and ``Power``, alone or first in a chain, also apply to source data.
+        input_transform: A frozen transform of the inputs; if omitted, the transfer model's own.
         transfer_model: The class of the transfer model.
         transfer_options: Further arguments of the transfer model.
 
     Raises:
         TypeError: If the transfer model does not accept ``prior``.
-        ValueError: If the transfer model does not accept one of the options, or predicts a mixture.
+        ValueError: If the transfer model rejects any of the options, or if it predicts a mixture.
 
     Example:
         >>> X = torch.rand(30, 2, dtype=torch.double)

@@ -1,4 +1,4 @@
-r"""The model to start with: an average of transfer models. The search also uses a plain GP."""
+r"""The default model: an average of transfer models."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ from botorch_transfer.population.model import PopulationGP
 from botorch_transfer.prior import ConditionedPrior, TransferPrior
 from botorch_transfer.sources.scaml import ScaMLGP
 
-#: The models that are averaged by default, besides a plain GP.
+#: The transfer models that are averaged by default.
 MEMBERS: Mapping[str, type[SourcePosteriorGP]] = {"population": PopulationGP, "scaml": ScaMLGP}
 
 #: Number of evaluations after which all models have the same weight in the averaged improvement.
-#: The count starts at the evaluation with the last improvement. See :func:`member_shares`.
+#: The evaluation with the last improvement counts as the first. See :func:`member_shares`.
 PATIENCE = 5
 
 
-#: Ratio of the first model's share of the prediction to each other transfer model's share.
+#: Ratio of the first model's share of the prediction to the share of any other transfer model.
 LEADING = 0.25
 
 #: The sources cover a side of the unit cube if the distance from the side to the nearest source
@@ -67,7 +67,7 @@ def member_shares(Y: Tensor, num_members: int, patience: int = PATIENCE) -> Tens
         Y: A ``batch_shape x n`` tensor of outcomes, in the order of the evaluations.
         num_members: The number of models ``K``.
         patience: The number of evaluations after which all models have the same share. The
-            count starts at the evaluation with the last improvement.
+            evaluation with the last improvement counts as the first.
 
     Returns:
         A ``batch_shape x K`` tensor of shares that add up to one.
@@ -84,7 +84,7 @@ def member_shares(Y: Tensor, num_members: int, patience: int = PATIENCE) -> Tens
 
 
 class TransferGP(AveragedGP):
-    r"""The model to start with: an average of transfer models. The search also uses a plain GP.
+    r"""The default model, recommended for a first try: an average of transfer models.
 
     The prediction is the normal distribution with the moments of a mixture. With shares ``p_k`` and
     posteriors ``(μ_k, Σ_k)`` of the transfer models,
@@ -95,9 +95,10 @@ class TransferGP(AveragedGP):
         covariance = Σ_k p_k (Σ_k + (μ_k - mean)(μ_k - mean)ᵀ)
 
     Where the models disagree, the variance is large. The shares are constants. The first model
-    leads the search but is often overconfident, so its share is a quarter of each other transfer
-    model's share. The plain GP has no share, because its variance with few points is many times
-    larger than the other models' variances. The observation noise is averaged with the same shares.
+    leads the search but is often overconfident, so its share is only a quarter of the share that
+    any other transfer model has. The plain GP has no share, because its variance with few points is
+    many times larger than the variances of the transfer models. The observation noise is averaged
+    with the same shares.
 
     The choice of the next evaluation uses a different average:
     :class:`~.acquisition.AveragedImprovement` averages the expected improvements of all models,
@@ -114,10 +115,10 @@ class TransferGP(AveragedGP):
     improvement takes exact GPs only: use ``qLogNoisyExpectedImprovement``.
 
     Args:
-        prior: Source data, from which the models' priors are pre-trained; or a mapping from the
-            models' names to their priors, ``{"population": SourcePopulation, "scaml": SourceGPs}``.
-            With a single prior, the average contains only the models that take this prior, and the
-            plain GP.
+        prior: Source data, from which the models' priors are pre-trained; or one prior; or a
+            mapping from the models' names to their priors,
+            ``{"population": SourcePopulation, "scaml": SourceGPs}``. If you give one prior, only
+            the plain GP and the transfer models that accept this prior are used.
         likelihood: A likelihood; by default Gaussian. Each model gets a copy.
         covar_module: The plain GP's kernel; by default the kernel of ``SingleTaskGP``. The kernel
             affects the choice of evaluations, but not predictions. To change a transfer model's
@@ -126,14 +127,14 @@ class TransferGP(AveragedGP):
             are standardized. If you give a transform, all models use this transform. Pass ``None``
             if the outcomes are in the priors' units already. ``Log``, ``Bilog`` and ``Power``,
             alone or first in a chain, also apply to source data.
-        members: The averaged models besides the plain GP, by name: classes, or functions with the
+        members: The averaged models without the plain GP, by name: classes, or functions with the
             same arguments. The first model leads the search, see :func:`member_shares`. By default
             :class:`PopulationGP` and :class:`ScaMLGP`.
 
     Raises:
         TypeError: If a model does not accept its prior.
-        ValueError: If there are no members, if a member predicts a mixture or has an outcome
-            transform of its own besides a standardization, or if the names in ``prior`` differ from
+        ValueError: If there are no members, if a member predicts a mixture, if a member's own
+            outcome transform does more than standardize, or if the names in ``prior`` differ from
             the members' names.
 
     Example:
@@ -235,10 +236,10 @@ class TransferGP(AveragedGP):
         The search reduces the expected improvement of inputs outside this range.
 
         Returns:
-            A ``2 x d`` tensor of bounds, after the input transform. A bound is infinite if the
-            sources' inputs are as close to this side of the unit cube as random points would be.
-            ``None`` if all bounds are infinite, or if no member's prior contains the sources'
-            inputs.
+            A ``2 x d`` tensor of bounds, after the input transform, one bound for each side of the
+            unit cube. A bound is infinite if the sources' inputs come as close to its side as
+            random points would. ``None`` if all bounds are infinite, or if no member's prior
+            contains the sources' inputs.
         """
         priors = (prior for prior in self.prior.values() if isinstance(prior, ConditionedPrior))
         if (prior := next(priors, None)) is None:
@@ -267,7 +268,7 @@ def _classes_and_priors(
     prior, only the classes that accept this prior are returned.
     """
     if not members:
-        raise ValueError("There are no members: give at least one model to average as members=.")
+        raise ValueError("There are no members: pass at least one model as members=.")
     if isinstance(prior, TransferPrior):
         # A member may be a function, which has no `prior_class`.
         kinds = {name: getattr(member, "prior_class", None) for name, member in members.items()}
@@ -328,11 +329,11 @@ def transfer_models(
         train_X: An ``n x d`` tensor of target inputs; ``n`` may be zero.
         train_Y: An ``n x m`` tensor of target outcomes.
         sources: The source tasks, a sequence or a mapping from names: each a
-            ``SupervisedDataset``, ``(X, Y)`` or ``(X, Y, Yvar)`` with ``n_i x m`` tensors of the
-            same outcomes in the same order. Alternatively one history for each outcome, in the
-            order of ``train_Y``: a sequence or mapping of ``m`` priors, or of ``m`` mappings from
-            tasks to source data of one outcome. ``from_dataframe(..., outcome=["err", "mem"])``
-            returns such histories.
+            ``SupervisedDataset``, ``(X, Y)`` or ``(X, Y, Yvar)``, where ``Y`` and ``Yvar`` are
+            ``n_i x m`` and have the outcomes of ``train_Y`` in the same order. Or give one history
+            for each outcome: a sequence or mapping of ``m`` histories in the order of ``train_Y``.
+            A history is a prior, or a mapping from task names to source data with only this
+            outcome. ``from_dataframe(..., outcome=["err", "mem"])`` returns such histories.
         train_Yvar: An ``n x m`` tensor of known noise variances; inferred if omitted.
         model_class: The class of the models.
         **options: Further arguments of each model, for instance ``input_transform``.
@@ -344,7 +345,7 @@ def transfer_models(
     Raises:
         InputDataError: If a source task has another number of outcomes than the target, or the
             data are invalid; the message names the task.
-        ValueError: If ``model_class`` does not accept one of ``options``.
+        ValueError: If ``model_class`` rejects any of ``options``.
 
     Example:
         >>> X = torch.rand(20, 2, dtype=torch.double)

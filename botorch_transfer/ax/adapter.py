@@ -148,10 +148,11 @@ class StandardizeByHistory(StandardizeY):
 class TransferDataset(SupervisedDataset):
     """Data set of the target with source tasks; the target may have no data yet.
 
-    Use it to pass source tasks through Ax to a transfer model. Set :attr:`sources` to the source
-    tasks by name. The inputs of source tasks are in Ax's model space, and their outcomes are
-    standardized like the target's outcomes. Optionally set :attr:`added` to an ``n`` tensor of
-    variances, which are added to the noise variances of the ``n`` target points.
+    Use it to pass source tasks through Ax to a transfer model. Set :attr:`sources` to a mapping
+    from the names of the source tasks to their data. The inputs of source tasks are in Ax's model
+    space, and their outcomes are standardized like the target's outcomes. Optionally set
+    :attr:`added` to an ``n`` tensor of variances, which are added to the noise variances of the
+    ``n`` target points.
     """
 
     sources: Mapping[str, SourceData]
@@ -426,11 +427,11 @@ def transfer_inputs_for_ax(
 
     Source tasks come from a :class:`TransferDataset`. For any other data set, the entry ``"prior"``
     of the model options holds the source tasks or a prior. An input transform scales the search
-    space and the inputs of the source tasks to the unit cube. A prior with its own input transform
-    keeps this transform.
+    space and the inputs of the source tasks to the unit cube. If a prior has an input transform,
+    the prior's transform is used instead.
 
-    Unlike Ax's own constructor, this function does not pass ``outcome_transform=None``, because a
-    transfer model would then expect outcomes in the units of the prior.
+    Unlike Ax's own constructor, this function does not pass ``outcome_transform=None``: to a
+    transfer model, ``None`` means that the outcomes are already in the units of the prior.
 
     Args:
         botorch_model_class: The class of the model.

@@ -51,7 +51,7 @@ TensorHistory = Mapping[str, SourceData]
 
 @contextmanager
 def user_errors() -> Iterator[None]:
-    """Converts errors that the ``with`` block raises about old runs to Ax's ``UserInputError``."""
+    """Turns the ``with`` block's errors about old runs into Ax's ``UserInputError``."""
     try:
         yield
     except (InputDataError, ValueError) as error:
@@ -183,7 +183,7 @@ class TransferHistory:
             check_table(frame, frame.columns)
             if task not in frame.columns:
                 raise InputDataError(
-                    f"The history has no column {task!r}: name the column of task names by task=..."
+                    f"The history has no column {task!r}: set task= to the name of the task column."
                 )
             rows_of_tasks(frame[task])  # raises an error if a row has no task
         frame = frame.drop(columns=task).assign(**{TASK: frame[task].astype(str)})
@@ -209,7 +209,7 @@ class TransferHistory:
 
         Raises:
             UserInputError: If tensors have the wrong shape or values that are not finite.
-            TypeError: If ``metrics`` does not map metrics to mappings by task.
+            TypeError: If a value of ``metrics`` is not a mapping from old tasks to tensors.
 
         Example:
             >>> X = torch.rand(4, 2)
@@ -241,8 +241,8 @@ class TransferHistory:
         """Creates a history from old Ax experiments or Ax's ``AuxiliarySource`` objects.
 
         Args:
-            experiments: The old experiments, or their clients, with data. An ``AuxiliarySource``
-                also renames the parameters and metrics of an experiment.
+            experiments: The old experiments, or their clients. An ``AuxiliarySource`` also renames
+                the parameters and metrics of an experiment.
             missing: Values of parameters that old experiments lack, by parameter name; ``None``
                 for an unknown value.
             rename: Mapping from old names of parameters and metrics to new names.
@@ -285,7 +285,7 @@ class TransferHistory:
 
     @cached_property
     def key(self) -> str:
-        """Key of the content for caches. Two histories with equal content have equal keys."""
+        """Cache key, computed from the history's content. Equal histories have equal keys."""
         return content_key(self)
 
     def recorded(self, goal: Outcome) -> pd.DataFrame:
@@ -332,19 +332,20 @@ class TransferHistory:
     def runs_in(
         self, space: SearchSpace, goal: Outcome, fixed: Mapping[str, Any], missing: Collection[str]
     ) -> pd.DataFrame:
-        """Selects the runs with a finite value of a metric, for the search space of an experiment.
+        """Returns the runs with a finite value of a metric, converted to an experiment's space.
 
         Args:
             space: The raw search space of the experiment.
             goal: The metric.
             fixed: The values of the experiment's fixed parameters by name. In the runs of old Ax
                 experiments, these values replace the recorded values, as in Ax.
-            missing: The parameters that old runs may lack, because their values are given or
-                assumed.
+            missing: The parameters whose values are given or assumed. Old runs may lack these
+                parameters.
 
         Returns:
-            A table of these runs. The columns of parameters have the names in the experiment. A
-            value that equals a choice of the experiment, except for the type, becomes this choice.
+            A table of these runs. The columns of parameters have the names in the experiment. If a
+            value differs from a choice of the experiment's parameter only by type or rounding, the
+            choice replaces the value.
 
         Raises:
             UserInputError: If the search space lacks a parameter that old experiments varied, or if

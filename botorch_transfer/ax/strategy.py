@@ -105,23 +105,23 @@ def transfer_generation_strategy(
     metric with old outcomes has a transfer model. Any other metric has Ax's default model. Before
     the first outcome, trials maximize the upper confidence bound of the transferred prior. After
     the first outcome, trials maximize the noisy expected improvement if there is one objective
-    without constraints. For a ``TransferGP``, the improvement is averaged over the member models.
-    In all other cases, Ax chooses the acquisition function.
+    without constraints. (For a ``TransferGP``, this improvement is averaged over the member
+    models.) With several objectives or with constraints, Ax chooses the acquisition function.
 
-    Old outcomes have the direction of the metric: do not negate the old values of a metric to
-    minimize.
+    Old outcomes have the direction of the metric: if a metric is minimized, do not negate its old
+    values.
 
     Ax stores the strategy and its history with the experiment, in JSON files and databases. Import
     ``botorch_transfer.ax`` before you load the experiment. Under the same PyTorch seed, a loaded
-    experiment continues like the original experiment. Ax rounds stored outcomes to ten decimals. Ax
-    does not store the ``random_seed`` of a ``Client``: call ``torch.manual_seed(random_seed)``
-    before each ``get_next_trials`` of the loaded client.
+    experiment continues like the original experiment, except that Ax rounds stored outcomes to ten
+    decimals. Ax does not store the ``random_seed`` of a ``Client``: call
+    ``torch.manual_seed(random_seed)`` before each ``get_next_trials`` of the loaded client.
 
     Args:
         model: The class of the transfer models; by default :class:`TransferGP`.
-        history: Old runs in one of four forms, with values as before Ax's transforms. (1) A list of
-            Ax clients, experiments or ``AuxiliarySource`` objects. An ``AuxiliarySource`` also
-            renames parameters and metrics. (2) Optuna studies, in any form that
+        history: Old runs in one of four forms. Values must be raw, without Ax's transforms. (1) A
+            list of Ax clients, experiments or ``AuxiliarySource`` objects. An ``AuxiliarySource``
+            also renames parameters and metrics. (2) Optuna studies, in any form that
             :class:`~botorch_transfer.optuna.TransferSampler` takes. (3) A table with one row per
             run, and columns for the parameters, the metrics, the task, and optionally standard
             errors (``"<metric>_sem"``). (4) Tensors: a mapping from metrics to mappings from tasks
@@ -131,8 +131,8 @@ def transfer_generation_strategy(
         missing: Values of parameters that old runs lack, by parameter name; ``None`` for an unknown
             value. For a parameter that is not in ``missing``, the value in the experiment's status
             quo is assumed, or else Ax's backfill value.
-        rename: Mapping from old names to new names: of parameters, of metrics of experiments, or of
-            table columns.
+        rename: Mapping from old names to new names. The names are columns of a table, parameters
+            and metrics of experiments, or parameters of Optuna studies.
         robust: Whether outcomes far worse than the median are clipped at a limit, in old runs and
             in the experiment's runs, as in :func:`botorch_transfer.suggest`.
         model_options: Further arguments of the model class.
@@ -241,8 +241,8 @@ class TransferEarlyStoppingStrategy(BaseEarlyStoppingStrategy):
     Args:
         prior: The prior, fitted to old learning curves of the objective. When Ax loads a stored
             strategy, ``prior`` is a dictionary: the entry ``"prior"`` of :meth:`to_dict`.
-        probability: A trial is stopped if its final value is worse than the incumbent with more
-            than this probability.
+        probability: A trial is stopped if its final value is worse than the incumbent's final value
+            with a probability above this number.
         **options: Options of Ax's ``BaseEarlyStoppingStrategy``.
 
     Example:
@@ -277,7 +277,7 @@ class TransferEarlyStoppingStrategy(BaseEarlyStoppingStrategy):
         if data is None or not self.is_eligible_any(trial_indices, experiment, data.full_df):
             return {}
         curves = curves_of(experiment, metric, -1.0 if minimize else 1.0)
-        reason = f"The incumbent is better with a probability above {self.probability:g}."
+        reason = f"Ends worse than the best trial with a probability above {self.probability:g}."
         return {
             index: reason
             for index in trial_indices & curves.keys()
@@ -300,8 +300,8 @@ def transfer_report(client: Client, metric: str | None = None) -> pd.DataFrame:
 
     Returns:
         The table; see ``transfer_report`` of :class:`ScaMLGP`. An old task is helpful if its
-        outcomes are large where the new outcomes are large. The same rule applies to metrics to
-        minimize.
+        outcomes are large where the new outcomes are large, and small where the new outcomes are
+        small. This rule does not depend on whether the metric is minimized or maximized.
 
     Raises:
         UserInputError: If no transfer model has chosen a trial yet, or if ``metric`` has no

@@ -31,8 +31,8 @@ def renamed(frame: DataFrame, rename: Mapping[str, str]) -> DataFrame:
         The table with the new names. All names are text.
 
     Raises:
-        InputDataError: If the table lacks a column that ``rename`` names, a new name is not text,
-            or two columns would have the same name.
+        InputDataError: If the table lacks a column that ``rename`` names, if a new name is not
+            text, or if two columns would have the same name.
     """
     frame = check_table(frame, ())
     rename = {str(old): new for old, new in rename.items()}
@@ -63,7 +63,7 @@ def _rename(old: str, new: str) -> str:
     """Returns the advice to rename a column of old runs to the name of a parameter."""
     if _have_different_units(old, new):
         return f"if both mean the same, convert the values, and name the column {new!r}"
-    return f"if both mean the same, give rename={{{old!r}: {new!r}}}"
+    return f"if both mean the same, pass rename={{{old!r}: {new!r}}}"
 
 
 def check_columns(
@@ -95,15 +95,15 @@ def check_columns(
             more = ", or add a column with each run's task" if argument == "task" else ""
             names = ", ".join(map(repr, frame.columns[:20]))
             raise InputDataError(
-                f"The table has no column {column!r}{hint(str(column), frame.columns)}: name an "
-                f"existing column by {argument}={more}. The table's columns are "
+                f"The table has no column {column!r}{hint(str(column), frame.columns)}: choose "
+                f"an existing column for {argument}={more}. The table's columns are "
                 f"{names}{', ...' if len(frame.columns) > 20 else ''}.{sheets(frame)}"
             )
         kind = f"the column of {argument}="
         other = used.setdefault(column, kind)
         if other != kind and (argument, other) != ("task", "a parameter"):
             text = f"The column {column!r} is both {other} and {kind}"
-            raise InputDataError(f"{text}: name another column by {argument}=.")
+            raise InputDataError(f"{text}: choose another column for {argument}=.")
     check_table(frame, used)
     if unknown := [name for name in missing if name not in space.columns]:
         text = f"missing= names {unknown[0]!r}, which is not a parameter"
@@ -129,12 +129,12 @@ def check_columns(
         if parameter in absent and (likely := likely_column(name, left)):
             raise InputDataError(
                 f"The table has no column for parameter {name!r}, but it has a column {likely!r}: "
-                f"{_rename(likely, name)}. If not, give the value in the old runs by "
-                f"missing={{{name!r}: ...}}; give None if unknown."
+                f"{_rename(likely, name)}. If not, pass missing={{{name!r}: ...}} with the value "
+                "that old runs had, or None if unknown."
             )
         if changed:
             text = f"No old run records {name!r}, so old runs carry no information about {name!r}: "
-            text += f"give the value in old runs by missing={{{name!r}: ...}}, or None if unknown"
+            text += f"pass missing={{{name!r}: ...}} with the old runs' value, or None if unknown"
             fits = [c for c in left if not is_measure(str(c)) and _fits(frame[c], parameter)]
             if fits:
                 text += f". Old runs have a column {fits[0]!r} with values in the same range: "

@@ -84,9 +84,10 @@ def task_names(sources: Sequence[SourceData] | Mapping[str, SourceData]) -> list
         sources: The source tasks, in a form that ``as_datasets`` accepts.
 
     Returns:
-        For a mapping, its keys. For a sequence, the outcome name of each data set, and "source task
-        i" for the tensors at index ``i``. If two names in a sequence are equal (outcomes are often
-        called "y"), the names of all tasks are "source task 0", "source task 1", ...
+        For a mapping, its keys. For a sequence, the outcome name of each ``SupervisedDataset``, and
+        "source task i" for each tuple of tensors, where ``i`` is the index of the tuple. If two
+        names in a sequence are equal (outcomes are often called "y"), the names of all tasks are
+        "source task 0", "source task 1", ...
 
     Raises:
         InputDataError: If there are no tasks, or ``sources`` is one task instead of a sequence of
@@ -102,8 +103,8 @@ def task_names(sources: Sequence[SourceData] | Mapping[str, SourceData]) -> list
     if isinstance(sources, str) or not isinstance(sources, known):
         raise InputDataError(
             f"The source data are a {type(sources).__name__}: give a list or a mapping of tasks. "
-            "Convert a table by from_dataframe, and load a saved prior by its class, such as "
-            "SourceGPs.load(path). Joint models take source tasks, not a pre-trained prior."
+            "Convert a table by from_dataframe. A joint model takes only source tasks; for another "
+            "model, load a saved prior by its class, such as SourceGPs.load(path)."
         )
     is_one = isinstance(sources, SupervisedDataset | Tensor)
     if is_one or any(isinstance(value, Tensor) for value in sources):
@@ -200,8 +201,8 @@ def _as_dataset(name: str, value: SourceData) -> SupervisedDataset:
         return value
     if not isinstance(value, tuple | list) or len(value) not in (2, 3):
         raise InputDataError(
-            f"Task {name!r} is a {type(value).__name__}: pass a SupervisedDataset, (X, Y) or (X, "
-            "Y, Yvar). Pass the `datasets` of a MultiTaskDataset one by one."
+            f"Task {name!r} is a {type(value).__name__}: pass a tuple (X, Y), a tuple (X, Y, "
+            "Yvar) or a SupervisedDataset. Pass each of a MultiTaskDataset's `datasets` as a task."
         )
     X, Y, Yvar = (*value, None)[:3]
     _check_tensors(name, X, Y, Yvar)
@@ -281,14 +282,14 @@ def are_in_range(values: Tensor) -> Tensor:
 
 
 def check_range(what: str, values: Tensor) -> None:
-    """Raises an error if a value is not finite, or so large that its square may overflow.
+    """Raises an error if a value is NaN or infinite, or if its square may overflow.
 
     Args:
         what: The name of the values, for the error message.
         values: The values.
 
     Raises:
-        InputDataError: If a value is not finite, or has a magnitude above ``LARGEST``.
+        InputDataError: If a value is not finite, or if its magnitude is above ``LARGEST``.
     """
     if not are_in_range(values):
         raise InputDataError(

@@ -63,7 +63,7 @@ class Outcome:
 
     Args:
         name: The column of the outcome.
-        sign: 1 if large outcomes are good, -1 if small outcomes are good.
+        sign: 1 if large outcomes are good, -1 if small outcomes are good, 0 if the goal is unknown.
         limit: The least feasible value of the modelled outcome; ``None`` for an objective.
         noise: The column of standard errors; ``None`` if there is none.
         log: Whether models predict the outcome's logarithm.
@@ -168,7 +168,8 @@ class Outcome:
             depth: The minimum distance between the best outcome and the limit.
 
         Returns:
-            An ``n`` array. If the outcome's ``sign`` is zero, the values do not change.
+            An ``n`` array. If the outcome's ``sign`` is zero (unknown goal), the values do not
+            change.
         """
         Y = torch.from_numpy(self.sign * values)
         lowest = robust_limit(Y[Y.isfinite()], depth, self.limit)
@@ -257,8 +258,9 @@ class Cell(NamedTuple):
     """Content of one cell of an outcome, such as ``>95`` or ``18 ± 2``.
 
     Args:
-        kind: A key of :data:`KINDS`; ``"wrong"`` if the cell has digits but is not a number, such
-            as a list; an empty text for a plain number and for an empty cell.
+        kind: A key of :data:`KINDS`; ``"wrong"`` for a list of numbers, or for other cells that
+            have digits but are not one number; an empty text for a plain number and for an empty
+            cell.
         number: The number as text, maybe with a unit. If the cell is not text, the cell's value.
         error: The standard error as text, maybe with a unit.
         side: 1 if the true outcome is larger than the number (``>95``), -1 if the true outcome is
@@ -287,14 +289,14 @@ def measured(
 
     ``>95`` is read as 95, ``29*`` and ``~29`` as 29, ``18 ± 2`` as 18 with a standard error of 2. A
     word such as ``n.d.`` means that the run has ended without an outcome. A run has failed if its
-    status or an outcome has a word in ``FAILED``, or if an outcome is infinite. If the status has
-    such a word, the run's outcomes are dropped. A code such as -999 means a missing outcome. If the
-    code is worse than the other outcomes, the run has failed. The log reports each kind of cell
-    once.
+    status or an outcome has a word in ``FAILED``, or if an outcome is infinite. If the status has a
+    word in ``FAILED``, the run's outcomes are dropped. A code such as -999 is replaced by a missing
+    outcome. If the code is worse than all other outcomes, the run also counts as failed. The log
+    reports each kind of cell once.
 
     Args:
         tables: Tables, such as old runs and the study's runs; ``None`` in place of an absent table.
-            Codes are searched in the outcomes of all tables together.
+            Codes such as -999 are recognized by their distance from the outcomes of all tables.
         outcomes: The outcomes. A table may lack columns of outcomes.
         status: The column with the status of a run. A table may lack this column.
         task: The column with the name of the task. A table may lack this column.
@@ -394,7 +396,8 @@ def _in_numbers(
 def _errors(frame: DataFrame, name: str, values: Array, task: str | None) -> Array:
     """Reads a column of standard errors; fills empty or zero cells.
 
-    Such a cell gets the root mean square of its task's other standard errors; NaN without these.
+    An empty or zero cell gets the root mean square of all other standard errors in its task. If the
+    task has no other standard error, the cell becomes NaN.
     """
     errors, needed = numbers(frame, name), np.isfinite(values)
     given = needed & ~np.isnan(errors) & (errors != 0)
@@ -501,8 +504,8 @@ def _leave_out_codes(tables: Sequence[DataFrame], outcome: Outcome, task: str | 
         is_bad = outcome.sign * (code - np.median(others)) < 0
         first = next(table for table in tables if (table[outcome.name] == code).any())
         row = int((first[outcome.name] == code).to_numpy().argmax())
-        text = "The column %r has the code %g, %s, which is far from all other outcomes: empty the "
-        text += "cells with this code, or correct the number. The code counts as a missing outcome"
+        text = "In the column %r, the number %g (%s) is far from all other outcomes: empty the "
+        text += "cells with this number, or correct it. The number counts as a missing outcome"
         text += " of a failed run" if is_bad else ""
         logger.warning(text, outcome.name, code, _cell(first, task, outcome.name, row))
         for table in tables:

@@ -142,8 +142,8 @@ def from_dataframe(
 
     - If a task does not record a parameter, ``missing`` gives the value that the parameter had in
       all runs of the task. The task then carries no information about other values. If the value is
-      unknown, each run gets a random value, and these values are spread over the range. The
-      outcomes of the task then do not depend on the parameter.
+      unknown, each run gets a random value, and these values are spread over the range. Models then
+      see no effect of the parameter on the outcomes of the task.
     - An empty cell of a categorical parameter means ``"none"`` if the parameter has this choice;
       otherwise the run is left out. With ``changed``, a run is also left out if the cell of an
       unconditional numeric parameter is empty.
@@ -161,8 +161,8 @@ def from_dataframe(
         outcome: Column with the outcome; a list for several outcomes.
         task: Column with the name of the task; names are compared as text.
         goal: ``"max"`` if large outcomes are good, ``"min"`` if small outcomes are good; a list for
-            several outcomes. The default is ``"max"``; an outcome with a name such as ``loss`` has
-            no default. Models maximize, so ``"min"`` changes the sign.
+            several outcomes. The default is ``"max"``, but ``goal`` is required if an outcome has a
+            name such as ``loss``. Models maximize, so ``"min"`` changes the sign.
         failed: ``"drop"`` drops failed runs. ``"worst"`` gives failed runs the worst finite outcome
             of their task; use it if failures depend on the parameters.
         noise: Column with the standard error of the outcome (not the variance), in the outcome's
@@ -183,10 +183,10 @@ def from_dataframe(
         encode: Another encoding, for models whose inputs are not in the unit cube: a function that
             maps a table of ``n`` runs to an ``n x d`` tensor of inputs. Runs that are left out are
             not in this table.
-        robust: Whether to clip outcomes far below the median of their task at a lower limit
+        robust: Whether to clip very bad outcomes at a lower limit
             (:func:`~botorch_transfer.outcome_transforms.robust_limit`), so that diverged runs count
-            as bad runs. If ``False``, a warning in the log names tasks with such outcomes. If
-            ``None``, there is no warning.
+            as bad runs. ``False`` clips nothing, but logs a warning that names tasks with outcomes
+            far below their median. ``None`` clips and logs nothing.
         limit: The limit of a constrained outcome, in the outcome's unit. If ``goal`` is ``"max"``,
             values above the limit are feasible. If ``goal`` is ``"min"``, values below the limit
             are feasible. With ``robust``, only infeasible outcomes are clipped.
@@ -199,15 +199,16 @@ def from_dataframe(
         mappings, which :func:`~botorch_transfer.transfer_models` takes.
 
     Raises:
-        InputDataError: If ``frame`` is not a table, a column is missing, two columns have the same
-            name, or one column has two meanings. If a run has no task, no run has a finite outcome,
-            an outcome has no logarithm, or a standard error is negative. If a task lacks a
-            parameter that is not in ``missing``, a parameter's value is empty or of a wrong type,
-            or all runs are left out. If ``encode`` does not return a finite tensor with one row per
-            run. The message names the task and the parameter.
+        InputDataError: If ``frame`` is not a table, if a column is missing, if two columns have the
+            same name, or if one column has two meanings. If a run has no task, if none of the runs
+            has a finite outcome, if an outcome has no logarithm, or if a standard error is
+            negative. If a task lacks a parameter that is not in ``missing``, if a parameter's value
+            is empty or of a wrong type, or if all runs are left out. If ``encode`` does not return
+            a finite tensor with one row per run. The message names the task and the parameter.
         TypeError: If an argument has a wrong type.
-        ValueError: If ``goal`` or ``failed`` has another value. Also if ``missing`` has a name that
-            is not a parameter of the space, or a value that its parameter cannot have.
+        ValueError: If ``goal`` or ``failed`` has a value that is not listed above. Also if
+            ``missing`` has a name that is not a parameter of the space, or a value that its
+            parameter cannot have.
 
     Example:
         >>> from pandas import DataFrame
@@ -224,14 +225,14 @@ def from_dataframe(
         goals = [goal] * len(outcome) if goal is None or isinstance(goal, str) else list(goal)
         if len(goals) != len(outcome) or not outcome:
             raise ValueError(
-                f"{len(outcome)} outcomes need as many goals, but goal= has {len(goals)}."
+                f"There are {len(outcome)} outcomes and {len(goals)} goals: give one goal each."
             )
         pairs = zip(outcome, goals, strict=True)
         return {name: from_dataframe(**given | {"outcome": name, "goal": g}) for name, g in pairs}
     if goal is None and usual_goal(str(outcome)) == "min":
         raise ValueError(
-            f"{outcome!r} has the name of an outcome whose small values are good, but there is no "
-            "goal: give goal='min' or goal='max'."
+            f"The name {outcome!r} suggests that small values are good, but there is no goal: "
+            "give goal='min' or goal='max'."
         )
     if goal not in ("max", "min", None):
         raise ValueError(f"goal is {goal!r}: use 'max' or 'min'.")
@@ -262,8 +263,9 @@ class OldRuns(NamedTuple):
     """Old runs in the form of model inputs and outcomes.
 
     Args:
-        sources: Mapping from each outcome to its source data; ``None`` if no run has a finite value
-            of the outcome. Source data map task names to data sets, whose outcomes are maximized.
+        sources: Mapping from each outcome to its source data, or to ``None`` if no run has a finite
+            value of this outcome. The source data of an outcome are a mapping from task names to
+            data sets. Outcomes in data sets are maximized.
         failed: An ``f x d`` tensor of inputs of failed runs. The tensor leaves out failed runs of
             tasks without a successful run, and failed runs that lack a parameter's value.
     """
@@ -449,7 +451,7 @@ def without_repeats(
     outcomes: Sequence[Outcome],
     task: str,
 ) -> DataFrame:
-    """Leaves out each task of old runs that repeats another task or runs of the current study.
+    """Leaves out each old task that is a copy of another old task, or of runs of the current study.
 
     If one file has the runs of all studies, the old runs contain runs of the current study.
 
@@ -461,11 +463,12 @@ def without_repeats(
         task: The column of ``history`` that names the task.
 
     Returns:
-        The old runs of the remaining tasks. A task repeats another task if at least 90 % of its
-        runs are also runs of the other task, and if these runs have at least five different
-        outcomes. In a task of three or four runs, all outcomes must differ. A task repeats the
-        current study if it has at least three runs of the study, and the outcomes of these runs all
-        differ. If these runs are at least 90 % of the task's runs, two different outcomes suffice.
+        The old runs of the remaining tasks. A task is left out if it shares at least 90 % of its
+        runs with another task, and if the shared runs have at least five different outcomes. If the
+        task has only three or four runs, all outcomes must differ instead. A task is also left out
+        if it shares at least three different runs with the current study, and either the outcomes
+        of the shared runs all differ, or the shared runs are at least 90 % of the task's runs and
+        have at least two different outcomes.
     """
     history = _without_copies(history, space, outcomes, task)
     if runs is None:
@@ -546,8 +549,9 @@ def limit_task(
     Args:
         task: The task; its outcomes are maximized.
         limit: The least feasible value of a constrained outcome; ``None`` for an objective.
-        by_rank: Whether to move the worse half of the outcomes up to quantiles that depend only on
-            ranks (:func:`~botorch_transfer.outcome_transforms.raise_worse_half`).
+        by_rank: Whether to replace each outcome below the median by the normal quantile of its rank
+            if the quantile is larger
+            (:func:`~botorch_transfer.outcome_transforms.raise_worse_half`).
 
     Returns:
         A task with clipped outcomes; the object ``task`` itself if no outcome changes.
@@ -656,8 +660,8 @@ def _fill(
 def _unknown_values(parameter: Parameter, n: int, seed: str) -> NDArray[Any]:
     """Draws random values of a parameter for ``n`` runs whose value of the parameter is unknown.
 
-    The values are spread over the range, in random order. Outcomes of these runs then do not depend
-    on the parameter.
+    The values are spread over the range, in random order. Models then see no effect of the
+    parameter on the outcomes of these runs.
     """
     rng = np.random.default_rng(zlib.crc32(seed.encode()))
     unit = parameter.sample(n, rng)
@@ -675,7 +679,11 @@ def _counted(values: Iterable[Any]) -> str:
 
 
 def _some(runs: Sequence[tuple[str, Any]]) -> str:
-    """Formats pairs of task and row, as in "task 'a' (2), 'b' (1), from row 0 on"."""
+    """Lists tasks with their numbers of runs, as in "task 'a' (2), 'b' (1), from row 0 on".
+
+    Each item of ``runs`` has the task and the row of one run. The result names only the first
+    row.
+    """
     return f"task {_counted(name for name, _ in runs)}, from row {runs[0][1]} on"
 
 
@@ -704,7 +712,7 @@ def _warn_of_rows(
         if is_most and len(np.unique(np.nan_to_num(Y[copies]), axis=0)) >= ENOUGH_SAME:
             twice += [name] * len(copies)
         if len(rows) < max(2, len(tasks)) and SUMMARY.fullmatch(name.strip(" .:")):
-            text = "Task %r in row %s has the name of a summary: drop rows that sum up other rows"
+            text = "Task %r in row %s is named like a summary: drop rows that summarize other rows"
             logger.warning(text, name, frame.index[rows[0]])
     if twice:
         text = "%d rows occur more than once (task %s): give each run once"
@@ -804,7 +812,7 @@ class Runs(NamedTuple):
         return self.X[self.succeeded]
 
     def known(self, index: int) -> Runs:
-        """Returns the runs with a known outcome number ``index``, without the other outcomes."""
+        """Returns the runs in which the outcome at ``index`` is known, without other outcomes."""
         rows, one = self.Y[:, index].isfinite(), slice(index, index + 1)
         known = {name: getattr(self, name)[rows, one] for name in ("Y", "Yvar", "added")}
         return self._replace(X=self.X[rows], succeeded=self.succeeded[rows], **known)

@@ -255,16 +255,18 @@ def _fits(x: Array, y: Array, factor: int, name: str, is_one: bool, of_study: bo
 
     The main conditions are:
 
-    - The values ``factor * x`` are roughly in the range of ``y``. For the signs of two groups, it
-      is enough that the two ranges overlap.
+    - The values ``factor * x`` are roughly in the range of ``y``. If ``factor`` is -1, and ``x``
+      and ``y`` belong to two groups, it is enough that the two ranges overlap.
     - There is a clear gap between ``x`` and ``y``. If both belong to one group (``is_one``), the
       gap must be larger, because ``y`` has the larger values of this group.
     - Fractions have more decimals than percentages.
-    - If ``name`` has no word in ``SHARES``, the gap is larger, ``x`` and ``y`` belong to two
-      groups, a percentage is above 10, and no percentage is 1 or less.
+    - If ``name`` has no word in ``SHARES``, fractions and percentages must meet four further
+      conditions: the gap is larger, ``x`` and ``y`` belong to two groups, at least one percentage
+      is above 10, and all percentages are above 1.
 
-    If ``name`` has a word in ``SHARES``, one of two groups is this study (``of_study``), and a
-    percentage is above 10, it is enough that few values of ``y`` are 1 or less.
+    In one case, a single condition replaces the main conditions: few values of ``y`` are 1 or less.
+    In this case, ``factor`` is 100, ``name`` has a word in ``SHARES``, one of two groups is this
+    study (``of_study``), and at least one percentage is above 10.
     """
     is_share, words = factor > 1, words_of(name)
     enough = min(len(x), len(y) + (not is_one)) > is_share and len(x) + len(y) >= MIN_VALUES

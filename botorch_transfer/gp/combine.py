@@ -155,9 +155,9 @@ class TaskWeights(SourceWeights):
     def select(self, tasks: Tensor) -> None:
         """Restricts the weighted sum to ``S`` source tasks.
 
-        A task that is already selected keeps its weight. A newly selected task gets the weight
-        ``1 / S``. If all ``M`` weights are equal, as in a new object, each selected task gets
-        ``1 / S``.
+        If all ``M`` weights are equal, as in a new object, each selected task gets the weight
+        ``1 / S``. Otherwise, only a newly selected task gets this weight, and a task that is
+        already selected keeps its weight.
 
         Args:
             tasks: The ``S`` indices of the tasks, ascending.
@@ -319,10 +319,10 @@ class WeightedSumKernel(PriorKernel):
         return SourcePath(*selected, sample_shape + batch_shape, num_features)
 
     def expand(self, mean: Mean, rest: Expansion, T: Tensor) -> Expansion | None:
-        """Writes a prior with ``mean`` and this kernel as sums, see :meth:`.PriorKernel.expand`.
+        """Expands the prior mean ``mean`` and this kernel, see :meth:`.PriorKernel.expand`.
 
-        Returns ``None`` in three cases: ``mean`` does not have the weights and the source GPs of
-        this kernel, the source tasks are not independent, or the result would need too much memory.
+        Returns ``None`` in three cases: the weights or the source GPs of ``mean`` differ from this
+        kernel's, the source tasks are not independent, or the result would need too much memory.
         """
         gps, weights = _selected(self.gps, self.task_weights)
         is_ours = isinstance(mean, WeightedSumMean) and mean.task_weights is self.task_weights

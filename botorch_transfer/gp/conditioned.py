@@ -103,9 +103,9 @@ class Conditioned(ABC):
     inputs of all batches. Each GP then needs only one matrix product. This class flattens the
     inputs, and restores the batch dimensions in the results.
 
-    In tensor shapes, ``gps`` is the number of GPs that are evaluated at the same inputs. If the
-    hyperparameters are batched, ``gps`` is their batch shape. In the shape of a result, ``gps``
-    comes after the batch dimensions of the inputs.
+    In tensor shapes, ``gps`` stands for the dimensions of the GPs: one dimension if all GPs are
+    evaluated at the same inputs, or the batch shape of batched hyperparameters. In the shape of a
+    result, ``gps`` comes after all other batch dimensions of the inputs.
     """
 
     prior_mean: Tensor
@@ -166,17 +166,17 @@ class Conditioned(ABC):
 
     @property
     def _width(self) -> int:
-        """Number of kernel values per input: one for each data point of each GP."""
+        """Number of kernel values for one input: one for each data point of each GP."""
         return self.alpha.numel()
 
     def signed(self, whitened: Tensor) -> Tensor:
-        """Returns the argument ``V(x) = L⁻¹ k(X, x)``. Subclasses may flip the signs of some rows.
+        """Returns ``whitened`` unchanged. Subclasses may flip the signs of some of its rows.
 
         The posterior covariance is ``k(x, x') - V(x)ᵀ signed(V(x'))``. A row with a flipped sign
         increases the covariance; any other row reduces it.
 
         Args:
-            whitened: The whitened cross-covariances ``V(x)``.
+            whitened: The whitened cross-covariances ``V(x) = L⁻¹ k(X, x)``.
 
         Returns:
             A tensor of the same shape.
@@ -367,7 +367,8 @@ def in_parts(
     Args:
         function: The function to evaluate.
         x: A ``batch_shape x n x d`` tensor of inputs.
-        width: Number of values that ``function`` computes per input, summed over all batches.
+        width: Number of values that ``function`` computes for one of the ``n`` rows of inputs, in
+            all elements of ``batch_shape`` together.
         dim: The dimension of the results along which blocks are concatenated.
         cpu_divisor: Factor by which blocks are smaller on a CPU, so that they fit the CPU's cache.
 
@@ -392,11 +393,11 @@ def times(matrices: Tensor, vectors: Tensor) -> Tensor:
 
     Args:
         matrices: A ``G x n x N`` tensor that is used for all samples, or a ``... x G x n x N``
-            tensor with separate matrices for each sample.
+            tensor, whose leading dimensions ``...`` broadcast with ``sample_shape``.
         vectors: A ``sample_shape x G x N`` tensor of samples.
 
     Returns:
-        A ``... x sample_shape x G x n`` tensor.
+        The products. Their shape is the broadcast of ``...`` and ``sample_shape``, and ``G x n``.
 
     Example:
         >>> times(torch.eye(2).unsqueeze(0), torch.tensor([[[1.0, 2.0]], [[3.0, 4.0]]])).shape
@@ -437,8 +438,8 @@ class ConditionedBatch(Conditioned, DoubleState):
     Each independent source task has its own stationary kernel. In a hierarchy of tasks, the kernel
     of the last task is the sum of all ``Q`` kernels. :meth:`aggregate` computes the values of the
     ``G`` GPs from the values of the ``Q`` kernels. A prediction evaluates the kernels between the
-    new inputs and ``points``, which are the inputs of the data or inducing points. No tensor is
-    fitted, so all tensors are buffers. The buffers are in double precision. Predictions have the
+    new inputs and ``points``. These are either inducing points or the inputs of the data. No tensor
+    is fitted, so all tensors are buffers. The buffers are in double precision. Predictions have the
     dtype of the inputs.
 
     Args:
@@ -524,11 +525,10 @@ class ConditionedBatch(Conditioned, DoubleState):
         """Draws the coefficients that turn prior samples into posterior samples (Matheron's rule).
 
         If ``f`` is a sample from the prior and ``v`` are its coefficients, then
-        ``f(x) - k(x, points) v`` is a sample from the posterior, minus the posterior mean. The
-        coefficients are ``K⁻¹ f`` plus a random term for the noise of the data. The covariance of
-        the random term is ``Fᵀ (I - F k Fᵀ) F``, where ``F`` is ``inverse_root`` and ``k`` is the
-        prior covariance at ``points``. For an exact posterior, the covariance of the random term is
-        ``K⁻¹ (σ² I) K⁻¹``.
+        ``f(x) - k(x, points) v`` is the deviation of a posterior sample from the posterior mean.
+        The coefficients are ``K⁻¹ f(points)`` plus a random term for the noise of the data. The
+        covariance of the random term is ``Fᵀ (I - F k(points, points) Fᵀ) F``, where ``F`` is
+        ``inverse_root``. For an exact posterior, this covariance is ``K⁻¹ (σ² I) K⁻¹``.
 
         Args:
             values: A ``... x Q x N`` tensor: samples from the prior of each kernel, at ``points``.
@@ -575,7 +575,7 @@ class ConditionedBatch(Conditioned, DoubleState):
 
     @abstractmethod
     def distilled(self) -> Self:
-        """Approximates the posteriors on inducing points, to hide the outcomes of the data."""
+        """Approximates the posteriors with inducing points, to hide the outcomes of the data."""
 
     def prior_variance(self, x: Tensor) -> Tensor:
         """Evaluates the prior variance of each GP, a ``G x 1`` tensor.
@@ -591,7 +591,7 @@ class ConditionedBatch(Conditioned, DoubleState):
 
 @contextmanager
 def name_task_in_errors(*tasks: str) -> Iterator[None]:
-    """Adds the names of source tasks to the error of a failed Cholesky factorization.
+    """Replaces the error of a failed Cholesky factorization by an error that names source tasks.
 
     Use this context manager in a ``with`` statement around the factorization.
 
@@ -599,8 +599,7 @@ def name_task_in_errors(*tasks: str) -> Iterator[None]:
         tasks: The names of the source tasks.
 
     Raises:
-        InputDataError: If a factorization within the ``with`` block fails. This error replaces the
-            original error.
+        InputDataError: If a factorization within the ``with`` block fails.
     """
     try:
         yield
@@ -715,14 +714,14 @@ class InducingPoints:
 
         Each step adds the input with the largest remaining variance. The remaining variance is the
         variance of the function given its values at the points chosen before. The selection stops
-        when the average remaining variance is small.
+        when the average remaining variance is small compared with the prior variance, and with the
+        smallest noise variance.
 
         Args:
             kernel: The GP's kernel.
             X: An ``N x d`` tensor of inputs.
             most: The maximum number of inducing points.
-            noise: Noise variances of the data. Points are added until the remaining variance is
-                also small relative to the smallest noise variance.
+            noise: Noise variances of the data.
 
         Returns:
             The inducing points, a subset of the inputs.
@@ -751,8 +750,8 @@ class InducingPoints:
             X: An ``N x d`` tensor of inputs.
 
         Returns:
-            At most ``N / 2`` inducing points, none of them equal to an input. If all inputs are
-            equal, this input is the only inducing point.
+            If all inputs are equal, one inducing point, equal to the inputs. Otherwise, at most
+            ``N / 2`` inducing points, none of them equal to an input.
 
         Example:
             >>> kernel = Stationary("rbf", torch.ones(1, 1).double(), torch.tensor(1.0).double())
@@ -917,8 +916,8 @@ class ConditionedGPs(ConditionedBatch):
             kernel: The stationary kernel's name.
             task_names: Names of the tasks for error messages.
             max_inducing: The maximum number of inducing points of a task. If a task has more data
-                points than this number, the task's posterior is approximated on inducing points. If
-                ``None``, all posteriors are exact.
+                points than this number, the task's posterior is approximated with inducing points.
+                If ``None``, all posteriors are exact.
 
         Returns:
             The conditioned GPs.
@@ -955,7 +954,7 @@ class ConditionedGPs(ConditionedBatch):
 
     @classmethod
     def _on_inducing_points(cls, found: Coefficients, kernel: Stationary, mean: Tensor) -> Self:
-        """Builds the GP of one task from its approximate posterior on inducing points."""
+        """Builds the GP of one task from its approximate posterior with inducing points."""
         points, alpha, inverse_root = (part.unsqueeze(0) for part in found)
         mask = torch.ones_like(alpha[..., 0], dtype=torch.bool)
         hyperparameters = kernel.lengthscale.reshape(1, -1), kernel.scale.reshape(1), mean
@@ -973,7 +972,7 @@ class ConditionedGPs(ConditionedBatch):
         return self.stationary.between(x, self.points)
 
     def moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Evaluates the posterior mean and variance of each task with only one kernel evaluation.
+        """Evaluates the posterior mean and variance of each task. Evaluates the kernel only once.
 
         Args:
             x: A ``batch_shape x n x d`` tensor of inputs.
@@ -1002,11 +1001,11 @@ class ConditionedGPs(ConditionedBatch):
 
     @torch.no_grad()
     def distilled(self) -> Self:
-        """Approximates each task's posterior on inducing points, to hide the task's outcomes.
+        """Approximates each task's posterior with inducing points, to hide the task's outcomes.
 
         Returns:
-            The approximate GPs. A task has at most half as many inducing points as data points. A
-            task with only one distinct input has one inducing point.
+            The approximate GPs. A task has at most half as many inducing points as data points, but
+            at least one.
         """
         parts = []
         for task in range(self.num_tasks):
@@ -1084,7 +1083,7 @@ def _exact(
 def _sparse(
     X: Tensor, residual: Tensor, mask: Tensor, noise: Tensor, kernel: Stationary, most: int
 ) -> Coefficients:
-    """Approximates the posterior of one task on at most ``most`` inducing points."""
+    """Approximates one task's posterior with inducing points; ``most`` is their maximum number."""
     X, residual, noise = X[mask], residual[mask].unsqueeze(-1), noise[mask]
     own = Stationary(kernel.name, kernel.lengthscale[0], kernel.scale[0])
     inducing = InducingPoints.chosen(own, X, most, noise)

@@ -131,9 +131,9 @@ class Part:
         return cls(gps.stationary, points, root, columns, of_rows, squares)
 
     def mapped(self, matrix: Tensor) -> Part:
-        """Returns new terms, which evaluate to the values of these terms times ``matrix``.
+        """Returns a new part, whose values are the values of this part times ``matrix``.
 
-        The values are the row vector (mean, variance, covariances).
+        The values of a part are the row vector (mean, variance, covariances).
         """
         square = matrix[1, 1]
         squares, factor = square * self.squares, square * self.factor
@@ -277,7 +277,7 @@ class PriorKernel(Kernel, ABC):
         """
 
     def expand(self, mean: Mean, rest: Expansion, T: Tensor) -> Expansion | None:
-        """Writes a prior with this kernel as a sum of kernel values, see :func:`.expand`.
+        """Expands a prior with this kernel into a sum of kernel values, see :func:`.expand`.
 
         Args:
             mean: The prior's mean.

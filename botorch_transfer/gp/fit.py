@@ -149,8 +149,9 @@ class MAPOptions:
             least one matrix. Each element takes about 100 bytes of memory.
         max_bytes: The maximum memory of all source GPs, in bytes. If the source GPs would need more
             memory, an error is raised.
-        fit_points: The maximum number of points that a task's hyperparameters are fitted to. The
-            points of a larger task are sorted by outcome, and evenly spaced points are selected.
+        fit_points: The maximum number of points that a task's hyperparameters are fitted to. From a
+            larger task, points at evenly spaced ranks are selected, from the worst to the best
+            outcome.
         n_jobs: The number of joblib processes that fit chunks. ``None`` uses the settings of
             ``joblib.parallel_config``, for example a dask cluster. With ``1``, this process fits
             one chunk on each of PyTorch's threads. The threads share ``chunk_elements``.
@@ -314,8 +315,8 @@ def log_bounds(hyperparameters: GPHyperparameters, dim: int) -> Tensor:
 def _on_one_thread(function: Callable[..., T]) -> Callable[..., T]:
     """Wraps a function so that PyTorch uses only one thread within each call.
 
-    One thread for each job is faster than several threads for one job, because PyTorch factorizes
-    the matrices of a batch one by one.
+    Parallel calls with one thread each are faster than successive calls with several threads,
+    because PyTorch factorizes the matrices of a batch one by one.
     """
     before = torch.get_num_threads()
 

@@ -231,10 +231,10 @@ class JointInputs:
 
     @cached_property
     def columns(self) -> Tensor:
-        """Mean, variance and covariances with the fixed inputs, without their quadratic terms.
+        """The constant and linear terms of mean, variance, and covariances with the fixed inputs.
 
-        Quadratic terms are squares and products of whitened kernel values. The property is a
-        ``batch_shape x q x (2 + T)`` tensor.
+        The quadratic terms, squares and products of whitened kernel values, are not included. The
+        property is a ``batch_shape x q x (2 + T)`` tensor.
         """
         return self._flat[0].unflatten(0, self.x.shape[:-1])
 

@@ -383,8 +383,8 @@ def cautious_hyperparameters(
     zero. With these hyperpriors, if the sources predict two target points well, MAP ends at a
     residual variance of ``1e-4``. Predictions at other inputs are then wrong by many standard
     deviations. The cautious hyperpriors are narrower. With a cautious hyperprior, MAP maximizes the
-    density of the hyperparameter's logarithm. The mode of this density is the median.
-    ``variance`` and ``noise`` on the right are the arguments of this function:
+    density of the hyperparameter's logarithm, which has its mode at the median of the hyperprior.
+    On the right-hand sides below, ``variance`` and ``noise`` are the arguments of this function:
 
     .. code-block:: text
 
@@ -477,8 +477,8 @@ def start_and_bounds(prior: Prior) -> tuple[Tensor, Tensor, Tensor]:
     """Computes the starting value and bounds of a hyperparameter from its hyperprior.
 
     The starting value is the hyperprior's mean. The bounds of a Gamma hyperprior are multiples of
-    the mean. However, a Gamma density with a shape of at most one has its mode at zero, and a fit
-    to few points would end at zero. The lower bound is then at least the first percentile. For a
+    the mean. If the shape is at most one, the lower bound is also at least the first percentile.
+    Without this limit, a fit to few points would end at zero, the mode of the density. For a
     uniform hyperprior, the bounds are the ends of the hyperprior's interval.
 
     Args:

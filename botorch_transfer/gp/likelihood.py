@@ -155,9 +155,9 @@ def nll(
 
     Returns:
         A ``batch_shape`` tensor with one value for each task. Pre-training minimizes the mean of
-        these values. The values are once differentiable with respect to mean, covariance, outcomes
-        and noise. A value is NaN if the task's covariance is not positive definite, even with some
-        jitter.
+        these values. They have first derivatives, but no second derivatives, with respect to mean,
+        covariance, outcomes and noise. A value is NaN if the task's covariance is not positive
+        definite, even with some jitter.
 
     Example:
         >>> nll(torch.zeros(2, 3), torch.eye(3).expand(2, 3, 3), torch.zeros(2, 3))
@@ -184,7 +184,8 @@ def gaussian_loss(B: Tensor, covariance: Tensor, noise: Tensor | None = None) ->
             are added to the diagonal of the covariance.
 
     Returns:
-        A ``batch_shape`` tensor, once differentiable with respect to all arguments.
+        A ``batch_shape`` tensor. It has first derivatives, but no second derivatives, with respect
+        to all arguments.
     """
     if noise is not None:
         covariance = covariance + noise.expand(covariance.shape[:-1]).diag_embed()
@@ -304,8 +305,8 @@ def stationary_nll_and_gradient(
         max_elements: The maximum number of covariance matrix elements to evaluate at once; at least
             one matrix is evaluated. On a CPU, values above ``BLOCK_ELEMENTS`` have no effect.
         squares: An ``N² x d`` tensor of the squared differences between inputs, if all GPs have the
-            same inputs. By default, distances are computed from ``X``, which is slower for a few
-            points.
+            same inputs. By default, distances are computed from ``X``; if the GPs have only few
+            points, ``squares`` is faster.
 
     Returns:
         ``P`` values, and their derivatives. The value and the derivatives of a GP are NaN if its
@@ -361,8 +362,8 @@ def _evaluate(
     noise variance, each point's mean, and the additional covariance. ``residual`` and ``noise``
     must be zero at the padding.
 
-    ``scaled`` contains the inputs divided by the lengthscales. If ``squares`` is given, ``scaled``
-    contains the ``P x 1 x d`` inverse squares of the lengthscales instead.
+    Without ``squares``, ``scaled`` contains the inputs divided by the lengthscales. With
+    ``squares``, ``scaled`` is the ``P x 1 x d`` tensor ``1 / lengthscale²``.
     """
     n = residual.shape[-1]
     if squares is None:
@@ -540,7 +541,7 @@ class _AddedNoise(DerivedNoise):
 
 
 def added_variance(likelihood: Any) -> Tensor | float:
-    """Returns ``added`` of an :class:`AddedNoiseLikelihood`; zero for any other likelihood."""
+    """Returns the variance that an :class:`AddedNoiseLikelihood` adds; zero for any other."""
     return likelihood.added if isinstance(likelihood, AddedNoiseLikelihood) else 0.0
 
 

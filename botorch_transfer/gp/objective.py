@@ -99,8 +99,8 @@ def single_threaded_scipy() -> Iterator[None]:
     """Limits SciPy's BLAS to one thread in the whole process, while the context is active.
 
     A step of L-BFGS-B works on a dozen numbers, and is slower with several threads. If fits overlap
-    in time, only the first fit sets and resets the limit. Otherwise, a later fit could store the
-    limit of one thread as the original limit, and then reset the process to one thread.
+    in time, only the first fit sets and resets the limit. If each fit did this, a later fit could
+    store the limit of one thread as the original limit, and then reset the process to one thread.
     """
     if not _in_force.acquire(blocking=False):
         yield
@@ -583,14 +583,14 @@ class ClosedFormObjective(FitObjective):
         """Minimizes the objective from all starts at once.
 
         Args:
-            starts: An ``S * B x k`` tensor of initial parameters: ``S`` starts for each of the
-                ``B`` models of a batch. The ``B`` rows of a start are adjacent.
+            starts: An ``(S * B) x k`` tensor of initial parameters. Row ``s * B + b`` is start
+                ``s`` of model ``b`` in the batch.
             options: ``{"maxiter": ...}``, the maximum number of iterations of each start.
             timeout_sec: The time in seconds after which all starts stop; ``None`` for no limit.
 
         Returns:
-            The final parameters and the final value of each start, on the CPU. The value is
-            infinite if the start fails numerically.
+            The final parameters and the final value of each row, on the CPU. The value is infinite
+            if the optimization from this row fails numerically.
         """
         begin = monotonic()
 
@@ -631,7 +631,7 @@ class ClosedFormObjective(FitObjective):
     def num_points(self, rows: Tensor) -> Tensor:
         """Returns the number of training points for each row of parameters, a ``P`` tensor.
 
-        GPyTorch also divides the marginal log likelihood by the number of training points.
+        The objective is divided by this number, like GPyTorch's marginal log likelihood.
         """
         return self._Y.new_full((len(rows),), self._num_points)
 
@@ -682,8 +682,8 @@ class TargetObjective(ClosedFormObjective):
         """Builds the fit objective of a model, if the objective has closed-form gradients.
 
         The closed form applies to exact GPs whose residual has an RBF or Matérn kernel. The noise
-        must be learned or known. Hyperpriors of lengthscales, signal variance, noise, mean and
-        weights must be univariate.
+        must have one learned variance, known variances, or their sum. Hyperpriors of lengthscales,
+        signal variance, noise, mean and weights must be univariate.
 
         Args:
             mll: The marginal log likelihood of a model with target data, in training mode.
@@ -812,9 +812,10 @@ def fit_from_starts(
 ) -> None:
     """Fits a model from several starts and keeps the best optimum.
 
-    The fit maximizes the marginal log likelihood plus the log hyperpriors. If the objective has a
-    closed form, each model of a batch keeps its own best optimum. With options other
-    than ``maxiter``, or with further arguments, BoTorch's optimizer fits the model.
+    The fit maximizes the marginal log likelihood plus the log hyperpriors. If the gradients have a
+    closed form, each model of a batch keeps its own best optimum. In other cases, with options
+    other than ``maxiter``, or with further arguments, BoTorch's optimizer fits the model, and a
+    whole batch keeps the start with the best sum of the models' objectives.
 
     Args:
         mll: The marginal log likelihood of a single-outcome model with data, in training mode.

@@ -42,7 +42,7 @@ MIN_FEATURES = 1024
 
 
 class ModelPath(SamplePath):
-    """Base class of BoTorch sample paths (functions drawn from a GP) without ensemble dimension."""
+    """Base class of functions drawn from a GP, as BoTorch paths without an ensemble dimension."""
 
     def set_ensemble_as_batch(self, ensemble_as_batch: bool) -> None:
         """Does nothing, because this path has no ensemble dimension. BoTorch calls this method."""
@@ -241,7 +241,7 @@ def draw_prior(
 def condition_paths(
     model: Any, prior: SamplePath, update_strategy: Callable[..., SamplePath] = gaussian_update
 ) -> SamplePath:
-    """Conditions sample paths of a model's prior on the model's training data.
+    """Turns sample paths of the prior into sample paths of the posterior, given the training data.
 
     Args:
         model: The model in evaluation mode, with target points.

@@ -159,8 +159,8 @@ class NamedState(Module):
             if theirs != ours and not counts & {theirs, ours}:
                 raise RuntimeError(  # PyTorch's error for a state_dict that does not match
                     f"The state_dict has the task {theirs!r}, but this {type(self).__name__} has "
-                    f"the task {ours!r} at this position: load the state_dict into an object with "
-                    "the same tasks in the same order."
+                    f"the task {ours!r} at the same position: load the state_dict into an object "
+                    "with the same tasks in the same order."
                 )
         for name, words in self._facts:
             ours = getattr(self, name)

@@ -195,9 +195,9 @@ class Strategy:
     @cached_property
     @torch.enable_grad()  # keeps the graph even if the first prediction disables gradients
     def _further(self) -> FurtherData | None:
-        """Terms that condition the posterior ``given`` on the points that :meth:`with_data` added.
+        """Terms that update :attr:`given` with the points that :meth:`with_data` added.
 
-        ``None`` if ``given`` is ``None``.
+        ``None`` if :attr:`given` is ``None``.
         """
         if self.given is None:
             return None
@@ -256,9 +256,9 @@ class Strategy:
     def _closed_form(self, X: Tensor) -> tuple[Tensor, Tensor] | None:
         """Evaluates the posterior mean and covariance in closed form, or returns ``None``.
 
-        The closed form is used if :meth:`with_data` added points. Models with source GPs also use
-        the closed form if ``X`` requires a gradient. In other cases, or if the closed form would
-        take too much memory, this method returns ``None``.
+        The closed form is used in two cases: if :meth:`with_data` added points, or if the model has
+        source GPs and ``X`` requires a gradient. Returns ``None`` in all other cases, if the prior
+        is not supported, or if the closed form would take too much memory.
         """
         posterior = self.given
         if posterior is None and X.requires_grad and settings.detach_test_caches.on():

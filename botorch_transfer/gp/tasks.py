@@ -191,7 +191,7 @@ class PaddedTasks:
         return PaddedTasks(X, Y, Yvar, mask[:, :size], self.fixed_noise[index], covariance)
 
     def typical(self, most: int) -> PaddedTasks:
-        """Returns the tasks with at most ``most`` points per task, see :func:`typical_rows`."""
+        """Reduces tasks with more than ``most`` points to this number, see :func:`typical_rows`."""
         if self.mask.shape[-1] <= most:
             return self
         rows = [
@@ -315,8 +315,8 @@ def outcome_variance(scale: OutcomeScale, moments: OutcomeMoments) -> float:
         moments: The mean and the standard deviation of all source outcomes before scaling.
 
     Returns:
-        The variance of the source outcomes for ``"raw"``; one for other scalings, and for constant
-        outcomes.
+        For ``"raw"``, the variance of the source outcomes, or one if all outcomes are equal. For
+        other scalings, one.
     """
     if scale != "raw":
         return 1.0

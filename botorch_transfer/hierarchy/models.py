@@ -59,8 +59,8 @@ class HierarchicalGP(SourcePosteriorGP):
     """Base class of the hierarchical models, with their prior, mean and residual kernel.
 
     Args:
-        prior: A :class:`SourceHierarchy`, or source data to fit a hierarchy to, in which each
-            source task builds on the previous task.
+        prior: A :class:`SourceHierarchy`, or source data from which a hierarchy is fitted. In this
+            hierarchy, each source task builds on the previous task.
         covar_module: The residual kernel: the kernel of the target's difference from the last
             source task.
 
@@ -122,9 +122,9 @@ class SequentialHierarchicalGP(HierarchicalGP):
     or for a few similar tasks.
 
     Args:
-        prior: A :class:`SourceHierarchy` with ``propagate="covariance"``, or source data to fit a
-            hierarchy to, in which each source task builds on the previous task. Fits are cached:
-            equal data are not refitted.
+        prior: A :class:`SourceHierarchy` with ``propagate="covariance"``, or source data from which
+            such a hierarchy is fitted. In the hierarchy, each source task builds on the previous
+            task. Fits are cached: equal data are not refitted.
         covar_module: The residual kernel ``k_t``; by default a scaled RBF kernel with a lengthscale
             for each input.
 
@@ -167,9 +167,9 @@ class MeanHierarchicalGP(HierarchicalGP):
     correlations of the residual GP.
 
     Args:
-        prior: A :class:`SourceHierarchy` with ``propagate="mean"``, or source data to fit a
-            hierarchy to, in which each source task builds on the previous task. Fits are cached:
-            equal data are not refitted.
+        prior: A :class:`SourceHierarchy` with ``propagate="mean"``, or source data from which such
+            a hierarchy is fitted. In the hierarchy, each source task builds on the previous task.
+            Fits are cached: equal data are not refitted.
         covar_module: The residual kernel ``k_t``; by default a scaled RBF kernel with a lengthscale
             for each input.
         deviation_weight: The positive factor ``a`` in ``β``. By default, predictions have the
@@ -249,9 +249,9 @@ class BoostedHierarchicalGP(HierarchicalGP):
     variance of MHGP.
 
     Args:
-        prior: A :class:`SourceHierarchy` with ``propagate="mean"``, or source data to fit a
-            hierarchy to, in which each source task builds on the previous task. Fits are cached:
-            equal data are not refitted.
+        prior: A :class:`SourceHierarchy` with ``propagate="mean"``, or source data from which such
+            a hierarchy is fitted. In the hierarchy, each source task builds on the previous task.
+            Fits are cached: equal data are not refitted.
         covar_module: The residual kernel ``k_t``; by default a scaled RBF kernel with a lengthscale
             for each input.
 

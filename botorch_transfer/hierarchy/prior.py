@@ -75,7 +75,7 @@ from botorch_transfer.progress import track
 
 @savable
 class ConditionedHierarchy(ConditionedBatch):
-    r"""Posterior of the last task of a hierarchy, given the data of all tasks: the prior of SHGP.
+    r"""The prior of SHGP: the posterior of a hierarchy's last task, given the data of all tasks.
 
     Each task is one *level*: the level below plus a difference. Build the posterior by
     :meth:`from_data`.
@@ -426,12 +426,13 @@ class SourceHierarchy(ConditionedPrior):
                 for all tasks, or a pair of objects: for the first task, and for all later tasks,
                 whose kernels describe differences. The defaults are the values of the ScaML-GP
                 paper for source tasks and for the residual, but with a higher upper bound of the
-                noise variance. ``None`` gives maximum likelihood, as in the paper.
+                noise variance. ``None`` gives maximum likelihood, as in
+                [Tighineanu2022hierarchical]_.
             outcome_scale: Whether to standardize the outcomes of each task by itself
                 (``"per_task"``), of all tasks together (``"pooled"``), or not at all (``"raw"``).
             input_transform: A frozen transform of the inputs.
-            **options: The fields of :class:`~.pretraining.MAPOptions`. Predictions always use all
-                points.
+            **options: The fields of :class:`~.pretraining.MAPOptions`. The field ``fit_points``
+                limits the points of a fit, but predictions always use all points.
 
         Returns:
             The prior, in the dtype and on the device of the data.

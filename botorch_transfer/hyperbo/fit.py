@@ -67,8 +67,8 @@ class PretrainingOptions:
     """Options for pre-training a ``PretrainedPrior`` on source tasks.
 
     Args:
-        optimizer: ``"adam"`` or ``"lbfgs"``. By default, as in the paper, Adam on sub-samples if
-            the objective contains the NLL, and L-BFGS if the objective is the EKL alone.
+        optimizer: ``"adam"`` or ``"lbfgs"``. The default depends on the objective, as in the paper:
+            Adam on sub-samples if the objective contains the NLL, L-BFGS for the EKL alone.
         steps: The number of steps of Adam (3,000 by default) or iterations of L-BFGS (100 by
             default).
         learning_rate: Adam's initial learning rate.
@@ -98,7 +98,7 @@ class PretrainingOptions:
         hold_out: The share of source tasks to hold out for early stopping, for instance 0.25. A
             first run trains without these tasks, and finds the number of steps with the lowest NLL
             of the held-out tasks. A second run takes this number of steps on all tasks. Use early
-            stopping with networks, which overfit a dozen tasks after some hundred steps.
+            stopping with networks: with a dozen tasks, they overfit after a few hundred steps.
             ``hold_out`` cannot be combined with ``groups``.
 
     Raises:
@@ -149,10 +149,11 @@ class PretrainingOptions:
 class EmpiricalGaussian:
     r"""Empirical mean and covariance of outcomes, for groups of tasks with shared inputs.
 
-    A group is a set of tasks that were evaluated at the same inputs. The covariance ``Σ̃ = A Aᵀ``
-    of ``N`` tasks has a rank ``r < N``, often less than the number of inputs. The GP is then
-    compared only in the range (the column space) of ``Σ̃``. Groups with fewer inputs or a lower
-    rank than other groups are padded by zeros.
+    A group is a set of tasks that were evaluated at the same inputs. A group of ``N`` tasks has the
+    covariance ``Σ̃ = A Aᵀ`` between its inputs. The rank of ``Σ̃`` is less than ``N``, and often less
+    than the number of inputs, so :func:`ekl` compares a GP with the group only in the range (the
+    column space) of ``Σ̃``. If a group has fewer inputs or a lower rank than another group, its
+    tensors are padded by zeros.
 
     Args:
         mean: A ``G x P`` tensor: for each of ``G`` groups, the mean ``μ̃`` over the group's tasks
@@ -529,7 +530,7 @@ class GroupEKL:
 
 
 class SourceLoss:
-    """The weighted sum of NLL and EKL of the source tasks, which pre-training minimizes.
+    """The loss that pre-training minimizes: a weighted sum of the source tasks' NLL and EKL.
 
     Args:
         tasks: The padded tasks, in the prior's units and in double precision.
@@ -620,7 +621,7 @@ class LearningCurve:
 
 
 class GradientFit:
-    """One run of pre-training. BoTorch's optimizers also call the object as stopping criterion.
+    """One run of pre-training. BoTorch's optimizers call this object to decide whether to stop.
 
     Args:
         parts: The GP, changed in place.

@@ -262,16 +262,16 @@ class PretrainedPrior(TransferPrior):
         Args:
             source_data: The source tasks, a sequence or a mapping from names: each a
                 ``SupervisedDataset`` or tensors ``X`` (``n_i x d``), ``Y`` (``n_i x 1``, to be
-                maximized) and optionally ``Yvar`` (``n_i x 1``, known noise variances). Inputs lie
-                in the unit cube, unless ``input_transform`` maps them to the unit cube.
+                maximized) and optionally ``Yvar`` (``n_i x 1``, known noise variances). Inputs must
+                lie in the unit cube, or ``input_transform`` must map them to the unit cube.
             objective: ``"nll"``, for any data; ``"ekl"``, for tasks that were evaluated at the same
                 inputs; or ``"nll+ekl"``. The empirical covariance of ``N`` tasks has at most rank
                 ``N - 1``. With fewer tasks than shared inputs, the EKL leaves most of the GP
                 undetermined: use ``"nll"`` or ``"nll+ekl"`` instead.
             outcome_scale: How to standardize the outcomes. ``"pooled"``: all tasks together, which
-                keeps the differences between the tasks' means. ``"per_task"``: each task by itself,
-                if the tasks' means and scales are not comparable. ``"raw"``: not at all, if the
-                outcomes are roughly standardized already.
+                keeps the differences between the tasks' means. ``"per_task"``: each task by itself;
+                choose it if the tasks' means and scales are not comparable. ``"raw"``: not at all;
+                choose it if the outcomes are roughly standardized already.
             input_transform: A frozen transform of the inputs, for instance
                 ``Normalize(d, bounds=...)``.
             **options: Further fields of :class:`~.pretraining.PretrainingOptions`, such as
@@ -434,9 +434,9 @@ class PretrainedPrior(TransferPrior):
             batch_shape: The batch shape of the target model.
 
         Returns:
-            ``None`` if the prior's units are raw; an unfitted prior has raw units. Otherwise a
-            standardization by the outcomes of the source tasks. If each source task was
-            standardized by itself, the target's outcomes contribute too.
+            ``None`` if the prior's units are raw; an unfitted prior has raw units. For ``"pooled"``
+            units, a standardization by the mean and standard deviation of all source outcomes; for
+            ``"per_task"`` units, of all source and target outcomes together.
         """
         moments = OutcomeMoments(self.num_points, self.outcome_mean, self.outcome_spread)
         return target_transform(self.outcome_scale, moments, batch_shape)

@@ -2,8 +2,8 @@
 
 A domain is a search space with its source tasks. Step 1 estimates one GP for each domain. All tasks
 of a domain are assumed to be draws of one GP with a constant mean. The hyperparameters of the GP
-are estimated by maximum likelihood (Section 4 of [Fan2022hyperboplus]_). The points of a large task
-are sorted by outcome, and only evenly spaced points are used.
+are estimated by maximum likelihood (Section 4 of [Fan2022hyperboplus]_). From a large task, only
+points at evenly spaced ranks of the outcome are used.
 
 Each domain's outcomes are scaled to mean zero and variance one before the fit, and the estimates
 are scaled back afterwards. The scaling does not change the optimum, but the optimizer needs
@@ -101,11 +101,11 @@ class DomainEstimates:
         constant: An ``N`` tensor of constant means.
         lengthscale: A ``D`` tensor: the lengthscales of all domains, concatenated.
         outputscale: An ``N`` tensor of signal variances.
-        noise: An ``N`` tensor of noise variances.
+        noise: An ``N`` tensor of noise variances; a lower bound replaces smaller values.
         dims: An ``N`` tensor of integers: each domain's number of inputs.
         context: A ``D x s`` tensor: ``s`` features that describe each input.
         log_likelihood: An ``N`` tensor: for each domain, the log marginal likelihood of its tasks.
-            It is evaluated before the noise variance is raised to its lower bound.
+            It is evaluated at the fitted noise variance, even if ``noise`` is the lower bound.
         outcome_mean: An ``N`` tensor: for each domain, the mean of its tasks' mean outcomes, in the
             user's units.
         outcome_std: An ``N`` tensor: for each domain, the root mean square of the standard
@@ -181,8 +181,8 @@ class DomainFitOptions(MAPOptions):
     """Options for fitting a GP to each domain (a search space with its source tasks).
 
     Args:
-        fit_points: The maximum number of points of a task. The points of a larger task are sorted
-            by outcome, and this number of evenly spaced points is used.
+        fit_points: The maximum number of points of a task. From a larger task, this number of
+            points is used, at evenly spaced ranks from the worst to the best outcome.
         num_restarts: The number of random starts of L-BFGS-B. One more start uses fixed values.
         max_iter: The maximum number of L-BFGS-B iterations of each start.
         lengthscale_spread: The standard deviation of the log lengthscale in a weak log-normal
@@ -414,9 +414,9 @@ def fit_normal(sample: Tensor, broad: float, name: str = "hyperparameter") -> Te
 
 def _warn_of_agreement(values: Tensor, name: str, family: str) -> None:
     logger.warning(
-        f"The {len(values)} estimate(s) of the {name} are almost equal, so the maximum "
-        f"likelihood distribution is degenerate. A broad {family} distribution with the same mean "
-        "replaces it."
+        f"The estimates of the {name} (number: {len(values)}) differ too little for a fit by "
+        f"maximum likelihood: a broad {family} distribution with the same mean replaces the "
+        "fitted distribution."
     )
 
 
@@ -426,16 +426,17 @@ class ContextNetwork(Module):
 
     It is the network of MPHD [Fan2024mphd]_. The context of an input is a vector of features that
     describe the input. Contexts are clipped to the range of the training contexts, so that the
-    network does not extrapolate, and then standardized. The outputs are the logarithms of the
-    Gamma's shape and mean, relative to ``base``. If the outputs are zero, the result is the Gamma
-    distribution ``base``.
+    network does not extrapolate, and then standardized. Without ``bounded_head``, the outputs are
+    the logarithms of the Gamma's shape and mean, relative to ``base``: if the outputs are zero, the
+    result is the Gamma distribution ``base``.
 
     Args:
         contexts: An ``n x s`` tensor: the contexts of the training data.
         base: A tensor of two elements: the Gamma's shape and rate if the outputs are zero.
         hidden: The widths of the hidden layers, each followed by tanh.
-        bounded_head: Whether the last layer is followed by tanh and softplus, as in the authors'
-            program. Shape and rate then lie in (0.31, 1.31), for any ``base``.
+        bounded_head: Whether tanh and softplus follow the last layer, as in the authors' program.
+            The results are then the Gamma's shape and rate themselves, in (0.31, 1.31), and
+            ``base`` is not used.
         state: The trained weights of the layers, for a frozen network. Without ``state``, the
             weights are random.
 
@@ -481,7 +482,8 @@ class ContextNetwork(Module):
             contexts: A ``... x s`` tensor: ``s`` features of each input.
 
         Returns:
-            The shapes and the rates of the Gamma distributions, two ``...`` tensors.
+            The shapes and the rates of the Gamma distributions: two tensors, with the shape of
+            ``contexts`` without its last dimension.
         """
         clipped = contexts.clamp(*self.contexts.aminmax(dim=0))
         std, mean = torch.std_mean(self.contexts, dim=0, correction=0)

@@ -76,7 +76,7 @@ def learned_hyperparameter(prior: Prior, least: float = 0.0) -> Hyperparameter:
 
     Args:
         prior: A univariate Gamma or uniform hyperprior.
-        least: The minimum. A smaller starting value or bound is replaced by ``least``.
+        least: The smallest allowed starting value and bound; ``least`` replaces smaller ones.
 
     Returns:
         The hyperprior, the starting value (the hyperprior's mean) and the bounds.
@@ -88,7 +88,8 @@ def learned_hyperparameter(prior: Prior, least: float = 0.0) -> Hyperparameter:
 def hyperprior_noise(hyperprior: Hyperprior) -> Hyperparameter:
     """Describes the noise variance: its hyperprior, starting value and bounds.
 
-    The starting value and the bounds are at least ``LEAST_NOISE`` times the mean signal variance.
+    The starting value and the bounds are at least ``LEAST_NOISE`` times the mean of the signal
+    variance's hyperprior.
     """
     least = LEAST_NOISE * float(hyperprior.priors["outputscale"].mean)
     return learned_hyperparameter(hyperprior.priors["noise"], least)
@@ -169,8 +170,8 @@ class HyperpriorGP(ModularTransferGP):
             ``Normalize(d, bounds=...)``; by default the source domains' common transform, if it has
             ``d`` inputs.
         context: A ``d x s`` tensor that describes each input by the same ``s`` features as in the
-            source domains. The default is ``default_context(d)``, for continuous inputs. Pass
-            ``default_context(d, discrete_dims)`` if some inputs are discrete.
+            source domains. The default is ``default_context(d)``, which treats all inputs as
+            continuous. Pass ``default_context(d, discrete_dims)`` if some inputs are discrete.
 
     Raises:
         ValueError: If the hyperprior is empirical, or the input transform is not frozen.
@@ -242,11 +243,11 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
     r"""A GP averaged over the posterior of its hyperparameters under a pre-trained hyperprior.
 
     Hyperparameters are drawn from the hyperprior and weighted by the likelihood of the target's
-    data (Eq. 5 of [Fan2022hyperboplus]_). An ensemble of equally weighted members is resampled from
-    these draws, in proportion to their weights. BoTorch's acquisition functions average over the
-    members, and ``posterior`` returns a ``GaussianMixturePosterior``. Nothing is fitted:
-    ``fit_gpytorch_mll`` returns at once. Use the model with few target points, where a MAP estimate
-    would be overconfident. :class:`HyperpriorGP` is cheaper.
+    data (Eq. 5 of [Fan2022hyperboplus]_). The members of an ensemble are resampled from these draws
+    in proportion to the draws' weights, and then have equal weights. BoTorch's acquisition
+    functions average over the members, and ``posterior`` returns a ``GaussianMixturePosterior``.
+    Nothing is fitted: ``fit_gpytorch_mll`` returns at once. Use the model with few target points,
+    where a MAP estimate would be overconfident. :class:`HyperpriorGP` is cheaper.
 
     Like BoTorch's other ensembles, the model supports analytic and Monte Carlo acquisition
     functions, knowledge gradients, Thompson sampling, joint entropy search, conditioning and
@@ -271,7 +272,8 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
             ``Normalize(d, bounds=...)``; by default the source domains' common transform, if it has
             ``d`` inputs.
         context: A ``d x s`` tensor that describes each input by the same ``s`` features as in the
-            source domains. The default is ``default_context(d)``, for continuous inputs.
+            source domains. The default is ``default_context(d)``, which treats all inputs as
+            continuous. Pass ``default_context(d, discrete_dims)`` if some inputs are discrete.
         num_samples: The number of samples from the hyperprior. Use 4,096 or more. The paper uses
             100 samples, but with a dozen points nearly all weight is on a few of 100 samples. See
             ``effective_sample_size``.
@@ -365,7 +367,7 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
 
     @torch.no_grad()
     def _choose_members(self, draws: HyperparameterDraws, train_X: Tensor, seed: int) -> None:
-        """Resamples the ensemble from the draws, weighted by the target data's likelihood."""
+        """Weights the draws by the data's likelihood, and resamples the ensemble from the draws."""
         X = self.transform_inputs(train_X)
         known = isinstance(self.likelihood, FixedNoiseGaussianLikelihood)
         noise = self.likelihood.noise[0] if known else None

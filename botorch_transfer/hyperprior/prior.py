@@ -61,8 +61,8 @@ _ESTIMATES = "estimates_"
 class Hyperprior(TransferPrior):
     r"""A distribution over the hyperparameters of a GP: the prior of MPHD and HyperBO+.
 
-    Use a hyperprior to transfer between different search spaces; no other prior of this package
-    supports this. It learns typical lengthscales, signal variances and noise variances. The tasks
+    Use a hyperprior to transfer between different search spaces; the package's other priors cannot
+    do so. A hyperprior learns typical lengthscales, signal variances and noise variances. The tasks
     of a domain (a search space) are assumed to be draws of one GP, with a constant mean and a
     stationary kernel with a lengthscale for each input. Step 1 estimates the hyperparameters of
     this GP for each domain. Step 2 fits distributions to the estimates: a Normal to the constant
@@ -116,7 +116,7 @@ class Hyperprior(TransferPrior):
         check_choice("kind", kind, Kind)
         if kind == "empirical" and estimates is None:
             raise ValueError(
-                "An empirical hyperprior needs the estimates of domains: give estimates=."
+                "An empirical hyperprior needs the hyperparameters of each domain: give estimates=."
             )
         # A hyperprior that is specified by hand may be used with any outcomes.
         self.outcome_steps = None if estimates is None else outcome_steps
@@ -166,8 +166,8 @@ class Hyperprior(TransferPrior):
             The hyperprior, in double precision on the device of the first domain's data.
 
         Raises:
-            InputDataError: If there are no domains, two domains have the same name, the contexts
-                differ in size, or a domain is too large or has constant outcomes.
+            InputDataError: If there are no domains, if two domains have the same name, if the
+                contexts differ in size, or if a domain is too large or has constant outcomes.
             ValueError: If an argument is unknown or out of range.
 
         Example:
@@ -225,8 +225,8 @@ class Hyperprior(TransferPrior):
 
         Raises:
             ValueError: If a distribution is not supported, if a lengthscale or variance could be
-                zero or negative, if the constant could only be positive, or if ``kernel`` or
-                ``outcome_scale`` is unknown.
+                zero or negative, if ``constant`` excludes negative values (``GammaPrior``), or if
+                ``kernel`` or ``outcome_scale`` is unknown.
 
         Example:
             >>> from gpytorch.priors import GammaPrior, NormalPrior
@@ -334,9 +334,9 @@ class Hyperprior(TransferPrior):
             seed: The seed.
 
         Returns:
-            The samples, in double precision. For an empirical hyperprior, mean and variances of a
-            sample are the estimates for one random domain. Each lengthscale is the estimate for a
-            random input of any domain.
+            The samples, in double precision. For an empirical hyperprior, the constant mean, signal
+            variance and noise variance of a sample are the estimates for one random domain. Each
+            lengthscale is the estimate for a random input of any domain.
 
         Example:
             >>> from gpytorch.priors import GammaPrior, NormalPrior
@@ -411,9 +411,9 @@ class Hyperprior(TransferPrior):
 
 
 def check_domains(domains: Sequence[Domain]) -> None:
-    """Checks a sequence of domains: either all or no domains must have contexts of their own.
+    """Checks that all domains have contexts of their own, or that none has.
 
-    All contexts must have the same number of features.
+    Also checks that all contexts have the same number of features.
 
     Args:
         domains: The domains.
@@ -446,7 +446,7 @@ def hierarchical_negative_log_likelihood(
     num_samples: int = 500,
     seed: int = 0,
 ) -> Tensor:
-    r"""Estimates ``-log p(D)`` of the outcomes of each whole task ``D`` under a hyperprior.
+    r"""Estimates each task's ``-log p(D)`` under a hyperprior; ``D`` are all outcomes of the task.
 
     Use it to compare hyperpriors on tasks that were not used for learning; lower is better. The
     papers use it as their second metric. The estimate is ``-log mean_q p(D | θ_q)`` over draws

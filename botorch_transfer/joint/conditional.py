@@ -182,7 +182,7 @@ class SourceConditional(Conditioned, GPyTorchModule):
     In evaluation mode, the Cholesky factor of the source covariance is cached without its autograd
     graph. Copies of this object share the cache. The factor is computed again if a hyperparameter
     or the data change. In training mode, the factor is computed for each use, with its autograd
-    graph. Inside :meth:`sharing`, it is computed only once.
+    graph, but only once within a :meth:`sharing` block.
 
     Args:
         kernel: The kernel over inputs and tasks.
@@ -518,7 +518,8 @@ class JointObjective(ClosedFormObjective):
 
     Args:
         mll: The marginal log likelihood of a joint model, in training mode. All kernels over inputs
-            must be RBF or Matérn. The target's noise variances must be learned or known.
+            must be RBF or Matérn. The target's noise must have one learned variance, known
+            variances, or their sum.
     """
 
     def __init__(self, mll: ExactMarginalLogLikelihood) -> None:

@@ -129,8 +129,8 @@ class CoregionalizationKernel(Kernel):
     def fitted_param(self) -> tuple[Module, str] | None:
         """The fitted hyperparameter that determines the task factors.
 
-        A pair of the hyperparameter's module and the name of its property; ``None`` if the factors
-        are constant.
+        A pair: the module that holds the hyperparameter, and the name of the module's property that
+        returns the hyperparameter. ``None`` if the factors are constant.
         """
         return None
 
@@ -425,7 +425,7 @@ class IndependentSourcesKernel(CoregionalizationKernel):
         return self.task_weights, "weights"
 
     def _factors(self, own: Tensor, targets: Tensor) -> Tensor:
-        """Builds the task factors ``F_ν`` of all kernels from the nonzero rows of the factors.
+        """Builds the task factors ``F_ν`` of all kernels. Rows not described below are zero.
 
         Args:
             own: A ``batch_shape x M x R`` tensor: the row of source task ``m`` in the factor

@@ -102,8 +102,9 @@ class JointTransferGP(TargetGP):
 
     Raises:
         InputDataError: If data are invalid, or too large for a joint model.
-        ValueError: If the input transform is not frozen, ``outcome_scale`` is unknown, the number
-            of kernels is wrong, or ``max_points`` is less than the number of source tasks.
+        ValueError: If the input transform is not frozen, if ``outcome_scale`` is unknown, if the
+            number of kernels is wrong, or if ``max_points`` is less than the number of source
+            tasks.
     """
 
     max_fit_iterations = 200  # the objective has flat ridges, on which a fit would not converge
@@ -252,15 +253,15 @@ class JointTransferGP(TargetGP):
         return True
 
     def closed_form(self, mll: ExactMarginalLogLikelihood) -> JointObjective | None:
-        """Returns a fast fit objective that does not call GPyTorch, if the model supports it.
+        """Returns a fast fit objective that does not call GPyTorch, or ``None``.
 
         Args:
             mll: The marginal log likelihood of this model, in training mode.
 
         Returns:
-            The objective. ``None`` if the objective does not support the model. All kernels over
-            inputs must be RBF or Matérn. The target's noise must have one learned variance, known
-            variances, or both.
+            The objective, or ``None`` if it does not support the model. The objective supports only
+            models whose kernels over inputs are all RBF or Matérn, and whose target noise has one
+            learned variance, known variances, or their sum.
         """
         has_closed_form = (
             type(mll) in (ExactMarginalLogLikelihood, SourceMarginalLogLikelihood)
@@ -273,7 +274,7 @@ class JointTransferGP(TargetGP):
 
 
 class SourceMarginalLogLikelihood(ExactMarginalLogLikelihood):
-    """Marginal log likelihood of the source data plus log hyperpriors, for zero target points."""
+    """Marginal log likelihood of the source data plus log hyperpriors; used without target data."""
 
     def forward(
         self, function_dist: MultivariateNormal, target: Tensor, *params: Any, **kwargs: Any
@@ -281,13 +282,13 @@ class SourceMarginalLogLikelihood(ExactMarginalLogLikelihood):
         """Evaluates the marginal log likelihood of the source data plus the log hyperpriors.
 
         Args:
-            function_dist: The model's output at zero target points.
+            function_dist: The model's output for an empty set of target points.
             target: Ignored.
             *params: Ignored.
             **kwargs: Ignored.
 
-        Returns: A ``batch_shape`` tensor: the sum divided by the number of source points. GPyTorch
-            also divides a marginal log likelihood by the number of its points.
+        Returns: A ``batch_shape`` tensor: the sum divided by the number of source points, just as
+            GPyTorch divides a marginal log likelihood by the number of training points.
         """
         nothing = function_dist.mean.sum(dim=-1)
         total: Tensor = self._add_other_terms(nothing, params)
@@ -339,7 +340,7 @@ def _most_of_a_task(sizes: Sequence[int], max_points: int | None) -> int:
 def _affordable_restarts(
     sizes: Sequence[int], kernel: CoregionalizationKernel, train_X: Tensor, max_bytes: float
 ) -> int:
-    """Computes the number of starts that ``max_bytes`` of memory allow besides the first start.
+    """Computes how many starts ``max_bytes`` of memory allow, not counting the first start.
 
     Raises an error if the first start already needs more memory than ``max_bytes``.
     """
@@ -406,12 +407,13 @@ class LinearCoregionalizationGP(_FreeCoregionalizationGP):
         covar_modules: ``M + 1`` kernels of unit variance; by default RBF with a lengthscale for
             each input. Initial lengthscales range from 0.25 to 1, because equal kernels would stay
             equal in a fit.
-        rank: The number of columns of the factor of each matrix ``W_ν``; ``M + 1`` if omitted.
+        rank: The number of columns of the factor of each matrix ``W_ν``; if omitted, ``M + 1``,
+            where ``M`` is the number of source tasks.
 
     Raises:
         InputDataError: If data are invalid, or too large for a joint model.
-        ValueError: If the input transform is not frozen, ``outcome_scale`` is unknown, ``rank`` is
-            out of range, or the number of kernels is wrong.
+        ValueError: If the input transform is not frozen, if ``outcome_scale`` is unknown, if
+            ``rank`` is out of range, or if the number of kernels is wrong.
 
     Example:
         >>> X = torch.rand(30, 2, dtype=torch.double)
@@ -456,13 +458,13 @@ class IntrinsicCoregionalizationGP(_FreeCoregionalizationGP):
     Args:
         covar_modules: A list with one kernel of unit variance for all tasks; by default RBF with a
             lengthscale for each input.
-        rank: The number of columns of the factor of ``W``; ``M + 1`` for ``M`` source tasks if
-            omitted.
+        rank: The number of columns of the factor of ``W``; if omitted, ``M + 1``, where ``M`` is
+            the number of source tasks.
 
     Raises:
         InputDataError: If data are invalid, or too large for a joint model.
-        ValueError: If the input transform is not frozen, ``outcome_scale`` is unknown, ``rank`` is
-            out of range, or there is more than one kernel.
+        ValueError: If the input transform is not frozen, if ``outcome_scale`` is unknown, if
+            ``rank`` is out of range, or if there is more than one kernel.
 
     Example:
         >>> X = torch.rand(30, 2, dtype=torch.double)
@@ -510,7 +512,7 @@ class JointHierarchicalGP(JointTransferGP):
 
     Raises:
         InputDataError: If data are invalid, or too large for a joint model.
-        ValueError: If the input transform is not frozen, ``outcome_scale`` is unknown, or the
+        ValueError: If the input transform is not frozen, if ``outcome_scale`` is unknown, or if the
             number of kernels is wrong.
 
     Example:
@@ -559,8 +561,8 @@ class WeightedSourceGP(_IndependentSourcesGP):
     task ``m`` shares with the target. ``w_m`` is the variance of the shared function divided by the
     variance of the private function. The covariance of the source data is block diagonal, so the
     cost grows linearly with the number of tasks. Use this model for a few source tasks with few
-    evaluations. Some source tasks may be irrelevant to the target. ``ScaMLGP`` is a faster, modular
-    alternative.
+    evaluations, even if some of the tasks are irrelevant to the target. ``ScaMLGP`` is a faster,
+    modular alternative.
 
     Args:
         normalize: Whether to divide ``k_m`` by ``1 + w_m``. The covariance of source task ``m`` is
@@ -568,7 +570,7 @@ class WeightedSourceGP(_IndependentSourcesGP):
 
     Raises:
         InputDataError: If data are invalid, or too large for a joint model.
-        ValueError: If the input transform is not frozen, ``outcome_scale`` is unknown, or the
+        ValueError: If the input transform is not frozen, if ``outcome_scale`` is unknown, or if the
             number of kernels is wrong.
 
     Example:
@@ -632,7 +634,7 @@ class JointScaMLGP(_IndependentSourcesGP):
 
     Raises:
         InputDataError: If data are invalid, or too large for a joint model.
-        ValueError: If the input transform is not frozen, ``outcome_scale`` is unknown, or the
+        ValueError: If the input transform is not frozen, if ``outcome_scale`` is unknown, or if the
             number of kernels is wrong.
 
     Example:

@@ -23,12 +23,13 @@ class TransferPruner(BasePruner):
     """Pruner for Optuna that learns from the learning curves of earlier studies.
 
     Use it with any sampler for a study with one objective. The pruner predicts the final value of a
-    trial. It prunes the trial if this value is worse than the incumbent's final value with more
-    than a given probability. The incumbent is the best complete trial of the study. If no trial is
-    complete, the incumbent is the other trial with the best predicted final value. A trial is not
-    pruned if its value is better than the incumbent's value at the same step. The only trial of a
-    study is not pruned, either. If the history has no curve of a complete trial, the pruner learns
-    from the complete trials of the current study.
+    trial. It prunes the trial if this value is worse than the incumbent's final value with a
+    probability above ``probability``. The incumbent is the best complete trial of the study. If no
+    trial is complete, the incumbent is the trial with the best predicted final value among all
+    trials except the trial that may be pruned. A trial is not pruned if its value is better than
+    the incumbent's value at the same step. The only trial of a study is not pruned, either. If the
+    history has no curve of a complete trial, the pruner learns from the complete trials of the
+    current study.
 
     Args:
         history: Old runs with intermediate values: studies, in any form that
@@ -39,7 +40,7 @@ class TransferPruner(BasePruner):
         outcome: The column of the outcomes in a table; ``"value"`` by default. The outcomes are
             minimized or maximized as in the study.
         probability: A trial is pruned if its final value is worse than the incumbent's final value
-            with more than this probability.
+            with a probability above this number.
         task: The column of the task names in a table.
         rename: Mapping from old names of parameters or table columns to new names.
         run: The columns of a table whose values identify a run. By default, the rows of a run are
@@ -85,7 +86,7 @@ class TransferPruner(BasePruner):
         self._curves = list[Curve]()  # curves of a table, before multiplication by a sign
         if isinstance(self._history, DataFrame) and len(self._history):
             if step is None:
-                raise ValueError("step= is missing: name the table's column of steps by step=.")
+                raise ValueError("step= is missing: set step= to the table's column of steps.")
             self._curves = read_curves(self._history, outcome or "value", step, "max", task, run)
         self._probability = probability
         self._priors = Memo(size=4)  # fitted priors, by the study's name and direction

@@ -83,14 +83,14 @@ class TransferSampler(BaseSampler):
     **Parameters.** The model suggests values for the parameters that occur in all complete trials
     of the study, within the distributions of the study. The history may lack some of these
     parameters. With ``space=``, the model only suggests parameters of this space. Before the first
-    complete trial, the model suggests the parameters of the history. If a suggested value is
-    outside the parameter's distribution in the study, the nearest value inside replaces this value.
+    complete trial, the model suggests the parameters of the history. A suggested value outside the
+    parameter's distribution in the study is changed to the nearest value in this distribution.
     ``independent_sampler`` samples all other parameters. It also samples a conditional parameter if
     the objective function asks for this parameter although its condition is false. The range,
     scale, type and choices of a parameter may differ from the history: the sampler converts old
-    values. If an old value cannot be converted, its run is left out with a warning. If no old value
-    of a parameter can be converted, the runs are kept, and the parameter's old values count as
-    unknown.
+    values. If only some old values of a parameter can be converted, the runs with the other values
+    are left out, with a warning. If none can be converted, all runs are kept, and the parameter's
+    old values count as unknown.
 
     **Trials.** Running trials are pending points: a new trial is chosen to improve on these trials,
     too. A trial counts as failed if its state is ``FAIL``, if a value is infinite, or if the trial
@@ -428,8 +428,8 @@ class TransferSampler(BaseSampler):
         with logged_once(self._logged):
             if lost and extra:  # without a space=, names contains all parameters of the trials
                 logger.warning(
-                    f"No trial has the parameter {lost[0]!r} of space=, and space= lacks the "
-                    f"parameter {extra[0]!r} of the trials: if both are the same, use one name"
+                    f"Parameter {lost[0]!r} is only in space=, and parameter {extra[0]!r} is only "
+                    "in the trials: if both are the same parameter, use the same name"
                 )
 
     def _check_objectives(self, study: Study) -> None:
@@ -455,10 +455,11 @@ class TransferSampler(BaseSampler):
     def _seen(self, name: str, complete: Sequence[FrozenTrial]) -> BaseDistribution | None:
         """Returns the distribution that a parameter has in all complete trials.
 
-        If no trial has the parameter, returns its distribution in the history or ``space=``.
         Returns ``None`` if the trials' distributions differ. Also returns ``None`` if a trial lacks
         the parameter although the parameter's condition is true, or has the parameter although the
-        condition is false.
+        condition is false. If no trial has the parameter, and the condition is false in all trials,
+        returns the parameter's distribution in ``space=``; without ``space=``, the parameter's
+        distribution in the history.
         """
         condition = self._condition(name, complete)
         if any((name in t.params) != _is_active(condition, t.params) for t in complete):
@@ -533,10 +534,10 @@ class TransferSampler(BaseSampler):
         Leaves out an old study with the name of the current study.
 
         Returns:
-            A table of the old runs; ``None`` if the history is a prior. Also the sampler's argument
-            ``missing=``, a mapping from parameters to assumed values. If the history has Optuna
-            studies, the mapping also has the value ``None`` for each further parameter that the
-            table lacks.
+            A table of the old runs; ``None`` if the history is a prior. Also a mapping from
+            parameters to assumed values, with the values that the user gave by ``missing=``. If the
+            history has Optuna studies, the mapping has the value ``None`` for each parameter
+            without an old value and without an assumed value.
         """
         if not isinstance(self._history, OptunaHistory):
             return self._history if isinstance(self._history, DataFrame) else None, self._missing
@@ -563,7 +564,7 @@ class TransferSampler(BaseSampler):
             if name not in self._history.runs and name not in self._missing:
                 warn_of_rename("The history", name, spare)
         if len(old) and not any(name in old for name in space.columns):
-            logger.warning("Left out all old runs, which have none of the study's parameters")
+            logger.warning("Left out all old runs: none of them has a parameter of the study")
             old = old[:0]
         known = {name: value for name, value in self._missing.items() if name in space.columns}
         return old, dict.fromkeys(name for name in space.columns if name not in old) | known

@@ -135,9 +135,10 @@ class PopulationKernel(PriorKernel):
         E[b²] (Σ(x, x') + k(x, x')) + Var[b] μ(x) μ(x') + Var[a]
 
     Args:
-        residual: The kernel of the target's own function, before the function's mean over the
-            reference points (some of the source inputs) is subtracted.
-        common: The posterior mean ``μ`` of the common function. Its ``gps`` also evaluate ``Σ``.
+        residual: The kernel of a random function ``g``. The target's own function ``h`` is ``g``
+            minus the mean of ``g`` over the reference points (some of the source inputs).
+        common: Mean module that evaluates ``μ``. The module's attribute ``gps`` also evaluates
+            ``Σ``.
         scale: The moments of scale and level.
     """
 
@@ -262,33 +263,34 @@ _RANGE = 1e12
 
 
 class PopulationGP(SourcePosteriorGP):
-    r"""The target as a new task of a hierarchical GP over the sources, without a fit to the target.
+    r"""The target as a new task of a hierarchical GP with hyperparameters fitted to the sources.
 
-    The target is ``a + b (c(x) + h(x))``, with the common function ``c ~ GP(μ, Σ)`` given all
-    source tasks, and the target's own function ``h ~ GP(0, k)``, whose mean over reference points
-    is zero. Level ``a`` and scale ``b`` have the distribution of the sources' levels and scales,
-    with two exceptions of small probability: the target may be good where the sources are bad,
-    ``b < 0``, or the target's level may be far from the sources' levels. The posterior of the scale
-    is discrete, with nine positive and nine negative values. One exact GP with the following mean
-    and covariance approximates the target:
+    The target is ``a + b (c(x) + h(x))``. The common function is ``c ~ GP(μ, Σ)``, given all source
+    tasks. The target's own function is ``h ~ GP(0, k)``; the average of each draw of ``h`` over the
+    reference points (some of the source inputs) is zero. Level ``a`` and scale ``b`` have the
+    distribution of the sources' levels and scales, except for two cases of small probability: ``b``
+    may be negative (the target is good where the sources are bad), and ``a`` may be far from the
+    sources' levels. The posterior of the scale is discrete, with nine positive and nine negative
+    values. One exact GP with the following mean and covariance approximates the target:
 
     .. code-block:: text
 
         m_t(x) = E[b] μ(x)
         k_t(x, x') = E[b²] (Σ(x, x') + k(x, x')) + Var[b] μ(x) μ(x') + Var[a]
 
-    The constructor and each fit compute the moments; conditioning and fantasies keep the moments.
-    All hyperparameters are fitted to the sources. Use the model for the first evaluations, even
-    with few and small source tasks, and whenever you do not trust a fit to a handful of points.
-    Outcomes of the target and of the sources should have the same units, up to a small factor. If
-    three or more target outcomes vary far more than the sources' outcomes, the model rescales the
-    target outcomes.
+    The constructor and ``fit_gpytorch_mll`` compute the moments of ``a`` and ``b`` from the
+    target's data; conditioning and fantasies keep the moments. Use the model for the first
+    evaluations, even with few and small source tasks, and whenever you do not trust a fit to a
+    handful of points. Outcomes of the target and of the sources should have the same units, up to a
+    small factor. If three or more target outcomes vary far more than the sources' outcomes, the
+    model rescales the target outcomes.
 
     Args:
-        prior: A :class:`SourcePopulation`, or source data to fit a :class:`SourcePopulation` to.
-        covar_module: The kernel ``k`` of the target's own function, in units of a standardized
-            task. The default is the kernel of the source tasks' own functions, with fixed
-            hyperparameters. If you give a kernel, its parameters are fitted to the target.
+        prior: A :class:`SourcePopulation`, or source data to which such a prior is fitted.
+        covar_module: The kernel from which ``k`` is computed by subtracting the mean over the
+            reference points, in units of a standardized task. The default is the kernel of the
+            source tasks' own functions, with fixed hyperparameters. If you give a kernel, its
+            parameters are fitted to the target.
 
     Raises:
         ValueError: If the input transform is not frozen, or differs from the prior's transform.
@@ -379,11 +381,12 @@ class PopulationGP(SourcePosteriorGP):
         cast(Any, self)._clear_cache()  # cached predictions use the old moments
 
     def _unit(self) -> Tensor:
-        """Returns the factor that multiplies the target's scale and level, one for each target.
+        """Returns, for each target, the factor that multiplies the target's scale and level.
 
-        The factor is one if there are fewer than three outcomes, or if their standard deviation is
-        at most the largest scale. A larger standard deviation suggests that the target has other
-        units than the sources. The factor is then the ratio of standard deviation to largest scale.
+        The factor is 1 if there are fewer than three outcomes, or if their standard deviation is at
+        most the largest scale that the model considers. A larger standard deviation suggests that
+        the target has other units than the sources. The factor is then the ratio of the standard
+        deviation to this largest scale.
         """
         Y, steps = self.train_targets.double(), self.prior.scale_log_std * WIDTH
         if self.num_target_points < ENOUGH_POINTS:
@@ -391,11 +394,11 @@ class PopulationGP(SourcePosteriorGP):
         return (Y.std(dim=-1) / math.exp(steps)).clamp_min(1.0)
 
     def _evidence(self, scales: Tensor, levels: Tensor, unit: Tensor) -> Tensor:
-        """Evaluates the log density of the target's outcomes for each scale and level variance.
+        """Evaluates the target's log density for each pair of a scale and a variance of the level.
 
         Args:
             scales: An ``S`` tensor of scales.
-            levels: An ``L`` tensor of level variances.
+            levels: An ``L`` tensor of variances of the level.
             unit: The factor from :meth:`_unit`, which multiplies scales and levels, a
                 ``batch_shape`` tensor.
 

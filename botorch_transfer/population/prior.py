@@ -141,7 +141,7 @@ def centred_between(
 class ConditionedPopulation(ConditionedBatch):
     r"""Posterior of the function that all source tasks share, given the data of all source tasks.
 
-    Build it by :meth:`from_data`. With many data, the posterior is approximated on inducing points.
+    Build it by :meth:`from_data`. For many data, inducing points approximate the posterior.
 
     Args:
         points: An ``N x d`` tensor: the inputs of all tasks' data, or inducing inputs.
@@ -214,7 +214,7 @@ class ConditionedPopulation(ConditionedBatch):
             kernel: The stationary kernel's name.
             names: The tasks' names.
             max_inducing: The maximum number of inducing points. If the data have more rows, the
-                posterior is approximated on inducing points. ``None`` for the exact posterior.
+                posterior is approximated with inducing points. ``None`` for the exact posterior.
 
         Returns:
             The posterior.
@@ -262,7 +262,7 @@ class ConditionedPopulation(ConditionedBatch):
 
     @torch.no_grad()
     def distilled(self) -> Self:
-        """Approximates the posterior on inducing points, at most half as many as ``points``."""
+        """Approximates the posterior with at most one inducing point per two rows of ``points``."""
         kernel = Stationary(self.kernel, self.lengthscale, self.outputscale[0])
         inducing = InducingPoints.between(kernel, self.points)
         means = (self.parts @ self.flat_cross(inducing.points)[0].mT).mT
@@ -283,7 +283,7 @@ class ConditionedPopulation(ConditionedBatch):
         return self.stationary.between(x, self.points)
 
 
-#: Maximum number of rows of a task; more rows are condensed to the task's own inducing points.
+#: If a task has more rows than this number, they are condensed to the task's own inducing points.
 MAX_ROWS_OF_TASK = 1500
 
 _MAX_OWN_INDUCING = 512
@@ -306,10 +306,11 @@ class _Block(NamedTuple):
 
 
 class _OwnPart(NamedTuple):
-    """Residual of a task after subtraction of the common function: level, own function and noise.
+    """The outcomes of a task minus the common function: the sum of level, own function and noise.
 
     Args:
-        function: The kernel of own functions, before their mean is subtracted.
+        function: The kernel of random functions ``g``. An own function is ``g`` minus the mean of
+            ``g`` over ``reference``.
         reference: An ``R x d`` tensor: the inputs over which own functions have mean zero.
     """
 
@@ -323,11 +324,12 @@ class _OwnPart(NamedTuple):
     def block(self, common: Stationary, X: Tensor, Y: Tensor, noise: Tensor) -> _Block:
         """Summarizes the data of one task as observations of the common function plus a residual.
 
-        More than ``MAX_ROWS_OF_TASK`` rows are first condensed to inducing inputs. The condensed
-        data are a precision matrix ``Λ`` of the task's function values and the vector ``Λ y``. The
-        covariance of the residual is then ``R = G + Λ⁻¹``, with the covariance ``G`` of level plus
-        own function at the inducing inputs. Rows between inducing inputs then do not count as
-        independent observations of the common function.
+        If the task has more than ``MAX_ROWS_OF_TASK`` rows, they are condensed to inducing inputs.
+        The condensed data are a precision matrix ``Λ`` of the task's function values and the vector
+        ``Λ y``. The covariance of the residual of condensed data is ``R = G + Λ⁻¹``, where ``G`` is
+        the covariance of level plus own function at the inducing inputs. This ``R`` prevents rows
+        between the inducing inputs from counting as independent observations of the common
+        function.
         """
         if len(X) <= MAX_ROWS_OF_TASK:
             root = psd_safe_cholesky(self.covariance(X, X) + noise.diag())
@@ -378,12 +380,14 @@ class PopulationOptions:
 
     Args:
         max_iter: The maximum number of L-BFGS-B iterations.
-        fit_points: The hyperparameters are fitted to at most this number of points of all tasks
-            together. Each task contributes the same share of its points, evenly spaced from its
-            worst to its best outcome, but at least five points. If there are too many tasks for
-            five points each, some tasks are left out.
-        max_inducing: The maximum number of inducing points. The GP is conditioned on all points;
-            more points than ``max_inducing`` are condensed to inducing points.
+        fit_points: The maximum number of points of all tasks together to which hyperparameters are
+            fitted. If there are more points, about the same fraction of each task's points is
+            selected, but at least five points per task. A task's selected points are evenly spaced
+            in the order of its outcomes. If there are too many tasks for five points each, some
+            tasks are left out.
+        max_inducing: The maximum number of inducing points. The GP is conditioned on all points. If
+            there are more than ``max_inducing`` points, the posterior is approximated with inducing
+            points.
 
     Raises:
         ValueError: If a number is out of range.
@@ -498,9 +502,9 @@ class PopulationObjective:
     def bounds(self) -> Tensor:
         """Returns the lower and upper bounds of the optimized parameters, a ``2 x k`` tensor.
 
-        If an input never varies, the data do not determine its lengthscale. The lengthscale is then
-        fixed to a short value, and signal variances are at most one. Predictions for other values
-        of the input then return to the prior.
+        If an input never varies, the data do not determine its lengthscale. In this case, the
+        lengthscale is fixed to a short value, so that predictions for other values of the input
+        return to the prior. The signal variances are then at most one.
         """
         d, M = self._dim, self._num_tasks
         pairs = [(-4.0, 6.0)] * d + [(-5.0, 7.0)] * d
@@ -600,8 +604,8 @@ class SourcePopulation(ConditionedPrior):
     level ``a_m``, a function ``c`` that all tasks share, and the task's own function ``h_m``, which
     has mean zero over some of the source inputs. All tasks share the hyperparameters, so a few
     points of each task suffice. A single task is enough. Hyperparameters are fitted to at most
-    ``fit_points`` points. Predictions use all points: more than ``max_inducing`` points are
-    condensed to inducing points.
+    ``fit_points`` points. The posterior is computed from all points, and approximated with inducing
+    points if there are more than ``max_inducing`` points.
 
     Build a prior by :meth:`fit`, not by the constructor.
 
@@ -679,7 +683,7 @@ class SourcePopulation(ConditionedPrior):
             max_inducing: As in :meth:`fit`.
 
         Returns:
-            A new prior with the old tasks first. This prior does not change.
+            A new prior: the old tasks, then the new tasks. The original prior does not change.
 
         Raises:
             InputDataError: If the new data are invalid, have a different number of inputs, or use
@@ -731,7 +735,8 @@ class SourcePopulation(ConditionedPrior):
     def hyperparameters(self) -> PopulationHyperparameters:
         """Hyperparameters of the hierarchical GP.
 
-        ``noise`` and ``task_noise`` are both the noise variance of a new task.
+        The prior does not keep the noise variances that were fitted to the source tasks: both
+        ``task_noise`` and ``noise`` are the noise variance of a new task.
         """
         gps = self.gps
         lengthscales = gps.lengthscale[0], gps.own_lengthscale
@@ -767,7 +772,7 @@ class SourcePopulation(ConditionedPrior):
 
     @property
     def scale_log_std(self) -> float:
-        """The predicted standard deviation of a new task's log scale.
+        """The predicted standard deviation of the logarithm of a new task's scale.
 
         The scale of a task is the standard deviation of its outcomes.
         """

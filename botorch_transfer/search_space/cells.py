@@ -184,7 +184,7 @@ def decoded(path: str | PathLike[str]) -> tuple[str, str]:
 
 
 def about_file(path: str | PathLike[str], error: OSError) -> str:
-    """Describes an error of reading or writing a file in one sentence.
+    """Returns a sentence that describes why a file could not be read or written.
 
     Args:
         path: The file.
@@ -420,9 +420,10 @@ def check_same_units(
 ) -> None:
     """Raises an error if two tables have different units in the same column.
 
-    If only some tables have a unit, and the column's name does not contain the unit, a warning is
-    logged if the numbers with a unit differ much from the numbers without a unit. For kelvin, °F,
-    units of time and outcomes in per cent, the warning is also logged if the numbers are similar.
+    A warning is logged if three conditions hold: only some tables have a unit in the column; the
+    column's name does not contain the unit; and the numbers with a unit differ much from the
+    numbers without a unit. The third condition is not needed for kelvin, °F, units of time, and
+    outcomes in per cent.
 
     Args:
         tables: Mapping from the names of tables, for messages, to the tables. A table may lack some
@@ -505,8 +506,8 @@ def decimal_points(
     Args:
         frame: A table; it may lack some of the columns.
         columns: Columns that may hold numbers. Cells without a number do not change.
-        comma: Whether ``1,200`` is 1.2 if no number of any column shows the decimal mark. If
-            ``False``, such a number does not change.
+        comma: Whether ``1,200`` means 1.2 if no number of any column shows the decimal mark. If
+            ``False``, the text ``1,200`` then does not change.
 
     Returns:
         Mapping from each of the columns that holds text to the column's rewritten cells.

@@ -184,7 +184,7 @@ def guess_space(
     left = [name for name in columns if name not in unused]
     for name in left:
         if step is None and STEPS.fullmatch(name):
-            message = "%r may be the step of a learning curve: if it is, name the column by step="
+            message = "%r may be the step of a learning curve: if it is, set step= to this column"
             logger.warning(message, name)
         for other in outcomes:
             if _is_almost(frame[name], frame[other], tasks):
@@ -335,8 +335,8 @@ def _guess(column: Series, num_rows: int, active_if: ActiveIf | None = None) -> 
     log = _is_logarithmic(finite.to_numpy(dtype=np.float64))
     decades = np.log10(numbers[-1] / numbers[1]) if numbers[0] == 0 else 0.0
     if decades >= MANY_DECADES and _is_logarithmic(finite[finite > 0].to_numpy(np.float64)):
-        message = "%r has 0 among values over %.1f decades, so its scale is linear: write a small "
-        logger.warning(f"{message}number in place of 0 for a logarithmic scale", name, decades)
+        message = "%r spans %.1f decades but is 0 in some rows, so its scale is linear: for "
+        logger.warning(f"{message}a logarithmic scale, replace 0 by a small number", name, decades)
     whole = bool((numbers == np.rint(numbers)).all())
     if np.abs(numbers).max() > MAX_NUMBER:
         return "has numbers above 2**53: use a larger unit"

@@ -30,7 +30,7 @@ MAX_NUMBER = 2**53
 
 
 class Parameter(ABC):
-    """Base class of parameters: a parameter encodes a column of a table of runs in the unit cube.
+    """Base class of parameters. A parameter maps one column of a table to points of the unit cube.
 
     Subclass it to add a kind of parameter. Methods ignore ``active_if``: the search space passes
     only rows in which the parameter is active.
@@ -144,7 +144,9 @@ class Parameter(ABC):
         return rng.random((n, len(self.feature_names)))
 
     def contains(self, value: Hashable) -> bool:
-        """Returns whether the parameter can have ``value``; ``False`` for continuous parameters.
+        """Returns whether ``value`` is a listed value, or an integer in the parameter's range.
+
+        The result is always ``False`` for a real-valued parameter.
 
         Args:
             value: A value in the ``active_if`` of another parameter.
@@ -276,7 +278,7 @@ class _RangeParameter(Parameter):
 
     @property
     def _ends(self) -> Array:
-        """Lower and upper bound on the parameter's scale.
+        """Lower and upper bound of the range, converted to the parameter's scale.
 
         Ranges of integers are widened by 0.5 at both ends.
         """
@@ -396,8 +398,8 @@ class IntegerParameter(_RangeParameter):
         active_if: See :class:`FloatParameter`.
 
     Raises:
-        ValueError: If a bound is not an integer, the range is empty, or ``log`` is not a boolean.
-            Also if ``log=True`` and the lower bound is not positive.
+        ValueError: If a bound is not an integer, if the range is empty, or if ``log`` is not a
+            boolean. Also if ``log=True`` and the lower bound is not positive.
 
     Example:
         >>> IntegerParameter("max_depth", 1, 12).size
@@ -539,8 +541,8 @@ class OrdinalParameter(_ListedParameter):
 
     The encodings of the values are equally spaced from 0 to 1. With ``log=True``, the encodings are
     the logarithms of the values, scaled to the unit interval. Each value has a cell of the unit
-    interval, and points in the cell are decoded to this value. Equally spaced values have cells of
-    equal size, including the first and the last value.
+    interval, and points in the cell are decoded to this value. If the encodings are equally spaced,
+    all cells have the same size, also the cells of the first and the last value.
 
     Args:
         name: Column of the table that holds the parameter.
@@ -624,9 +626,10 @@ class OrdinalParameter(_ListedParameter):
     def _edges(self) -> Array:
         """Points of the unit interval where the decoded value changes; shape ``size - 1``.
 
-        Each edge is halfway between the encodings of two successive values, on a scale that is
-        extended by half a gap at both ends. The extended scale is then mapped to the unit interval.
-        If gaps are very unequal, an edge is clipped to lie between its two encodings.
+        Each edge is first halfway between the encodings of two successive values. The interval from
+        the first to the last encoding is then extended at each end by half of the nearest gap.
+        Finally, the extended interval and the edges in it are mapped to the unit interval. If gaps
+        are very unequal, an edge is clipped to lie between its two encodings.
         """
         if self.size == 1:
             return np.empty(0)
@@ -717,7 +720,7 @@ class CategoricalParameter(_ListedParameter):
 
     @property
     def may_be_empty(self) -> bool:
-        """Whether an empty cell is valid, because one of the values is ``"none"``."""
+        """Whether one of the values is ``"none"``, so that an empty cell is valid."""
         return any(is_none(value) for value in self.values)
 
     def place(self, frame: DataFrame) -> Array:

@@ -44,13 +44,13 @@ MAX_LISTED_VALUES = 1_000
 ARGUMENTS: tuple[tuple[str, Any, str], ...] = (
     ("history runs candidates", DataFrame | None, "give one DataFrame, as read_table returns"),
     ("missing rename fixed", Mapping | None, "give a dictionary with names as keys"),
-    ("task step run cost status", Hashable, "name one column"),
+    ("task step run cost status", Hashable, "give the name of one column"),
     ("outcome same_in_batch leave_out", Iterable, "give a name, or a list of names"),
     ("goal", str | list | tuple | None, "use 'max' or 'min', or a list of them"),
     ("models constraints", Iterable | None, "give a list"),
     ("cache resume", str | PathLike | None, "give a path"),
     ("repeats changed robust progress", Integral | np.bool_ | None, "use True or False"),
-    ("noise", str | Mapping | None, "name the column of standard errors"),
+    ("noise", str | Mapping | None, "give the name of the column of standard errors"),
     ("log", bool | np.bool_ | Iterable, "use True or False, or name outcomes"),
     ("seed", Integral, "give a whole number of at least 0"),
     ("encode", Callable | None, "give a function that takes a table"),
@@ -67,7 +67,7 @@ def check_arguments(
     """Raises an error if an argument has a wrong type.
 
     Args:
-        given: Arguments by name. Names that ``arguments`` lacks are ignored.
+        given: Arguments by name. Only the arguments that ``arguments`` lists are checked.
         arguments: Types and advice by names of arguments, in the format of :data:`ARGUMENTS`.
 
     Raises:
@@ -310,7 +310,8 @@ class SearchSpace:
         no one-hot columns, because this optimizer moves one column at a time: fix one-hot columns
         by ``fixed_features_list``. The mapping has no parameters with more than
         ``MAX_LISTED_VALUES`` values. Treat such parameters as continuous, and ``round`` the
-        candidates. BoTorch also treats parameters with more than 20 values as continuous.
+        candidates. If a parameter in the mapping has more than 20 values, the optimizer treats this
+        parameter as continuous.
         """
         return {
             columns.start: parameter.unit_grid()[:, 0].tolist()
@@ -351,12 +352,12 @@ class SearchSpace:
             if values are not in the space. Numbers outside of a range are extrapolated beyond the
             unit cube. Numbers between two values of an integer, ordinal or stepped parameter are
             interpolated. A row is NaN if one of its values cannot be encoded: a choice that no
-            longer exists, a number without a logarithm on a logarithmic scale, or a code of a
-            missing value outside of the range, such as -999.
+            longer exists, a number without a logarithm on a logarithmic scale, or a number outside
+            of the range that is a usual code of a missing value, such as -999.
 
         Raises:
-            InputDataError: If a column or value is missing, a value has a wrong type, or ``within``
-                excludes a value.
+            InputDataError: If a column or value is missing, if a value has a wrong type, or if
+                ``within`` excludes a value.
 
         Example:
             >>> from pandas import DataFrame
@@ -608,8 +609,8 @@ def _check_size(parameter: Parameter, active: NDArray[np.bool_], max_rows: int) 
         raise ValueError(f"{problem}: use sample().")
     if active.sum() * parameter.size + (~active).sum() > max_rows:
         raise ValueError(
-            f"The search space has more than {max_rows:,} combinations, counted up to parameter "
-            f"{parameter.name!r}: raise max_rows, or use sample() or a continuous optimizer."
+            f"The parameters up to and including {parameter.name!r} have more than {max_rows:,} "
+            "combinations: raise max_rows, or use sample() or a continuous optimizer."
         )
 
 
@@ -631,8 +632,8 @@ def _check_condition(parameter: Parameter, earlier: Sequence[Parameter]) -> None
     for name, values in (parameter.active_if or {}).items():
         if name not in parents:
             raise ValueError(
-                f"Parameter {parameter.name!r} has an active_if with the parent {name!r}: list a "
-                f"categorical, ordinal or integer parameter {name!r} before {parameter.name!r}."
+                f"The active_if of {parameter.name!r} has the parent {name!r}: {name!r} must be a "
+                f"categorical, ordinal or integer parameter, listed before {parameter.name!r}."
             )
         if unknown := [value for value in values if not parents[name].contains(value)]:
             raise ValueError(

@@ -174,7 +174,7 @@ def misranked_pairs(values: Tensor, Y: Tensor) -> Tensor:
 
 
 def disagreements(differences: Tensor, observed: Tensor) -> Tensor:
-    """Counts the pairs of points that function values and outcomes order differently.
+    """Counts the pairs of points whose order by function values differs from the order by outcomes.
 
     Args:
         differences: A ``... x n`` tensor: for each of ``n`` pairs, the difference of function

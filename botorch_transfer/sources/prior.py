@@ -35,8 +35,8 @@ class SourceGPs(ConditionedPrior):
     They are fitted and evaluated as one batch. Use the prior if every source task has enough
     evaluations for a surrogate of its own, a few dozen or more. The cost grows linearly with the
     number of tasks. The hyperparameters of a task are fitted to at most ``fit_points`` points.
-    Predictions use all points. If a task has more than ``max_inducing`` points, they are condensed
-    to inducing points.
+    The posterior of a task is computed from all its points, and approximated with inducing points
+    if the task has more than ``max_inducing`` points.
 
     Build a prior by :meth:`fit` or :meth:`from_models`, not by the constructor.
 
@@ -180,7 +180,7 @@ class SourceGPs(ConditionedPrior):
             **options: As in :meth:`fit`.
 
         Returns:
-            A new prior with the old tasks first. This prior does not change.
+            A new prior: the old tasks, then the new tasks. The original prior does not change.
 
         Raises:
             InputDataError: If the new data are invalid, have a different number of inputs, or use

@@ -229,9 +229,9 @@ def screened_tasks(
 
 
 def _log_evidence_of_all(gps: ConditionedGPs, X: Tensor, Y: Tensor, residual: Tensor) -> Tensor:
-    """Computes each source task's log evidence for one target's outcomes, an ``M`` tensor.
+    """Computes the log evidence of each source task for the outcomes of one target.
 
-    Evaluates a few tasks at a time, to limit the memory.
+    Returns an ``M`` tensor. Evaluates a few of the ``M`` tasks at a time, to limit the memory.
     """
     X, Y, residual = X.double(), Y.double(), residual.double()
     rows = typical_rows(X, Y, MAX_SCREENING_POINTS)

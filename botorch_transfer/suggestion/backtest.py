@@ -72,8 +72,8 @@ class Backtest:
             - ``task``, ``model``: the names of the task and of the model.
             - ``best_1``, ``best_3``, ``best_5``, ``best_10``: the best outcome after 1, 3, 5 and
               10 evaluations.
-            - ``distance``: the distance of the best outcome so far from the best outcome of all
-              rows of the task, averaged over evaluations. The unit is the distance between the
+            - ``distance``: how much worse the best outcome found so far is than the best outcome of
+              all rows of the task, averaged over evaluations. The unit is the distance between the
               task's median and best outcome. Distances above 1 count as 1.
             - ``saved``: the number of evaluations that the plain GP (``SingleTaskGP``) needs to
               reach the best outcome of its replay, minus the number that the model needs to reach
@@ -128,9 +128,9 @@ class Backtest:
         verb = "saved" if mean >= 0 else "cost"
         ends = sorted([low, high] if mean >= 0 else [-low, -high])
         text = (
-            f"On your {num} tasks, old runs would have {verb} {abs(mean):.1f} evaluations (90 %: "
-            f"{ends[0]:.1f} to {ends[1]:.1f}), where a plain GP needs {self.needed:.1f} to "
-            "reach its best outcome"
+            f"On your {num} tasks, a plain GP reaches its best outcome after {self.needed:.1f} "
+            f"evaluations. Old runs would have {verb} {abs(mean):.1f} evaluations (90 % interval: "
+            f"{ends[0]:.1f} to {ends[1]:.1f})"
         )
         if low <= 0 <= high:
             text += "; this difference may be chance"
@@ -164,9 +164,9 @@ def backtest(
 
     Use it to check whether old runs help, and which model to give to :func:`suggest`. A model
     chooses among the rows of the replayed task, because their outcomes are known. Failed runs are
-    left out. Rows with equal parameters become one row with their mean outcome. Ten tasks with a
-    hundred rows each take a minute or two. If the history is larger, a random sample of tasks and
-    rows is used, and the result describes this sample.
+    left out. Rows with equal parameters become one row with their mean outcome. At most ten tasks
+    with at most a hundred rows each are replayed, which takes a minute or two. From a larger
+    history, a random sample of tasks and rows is drawn, and the result describes this sample.
 
     Args:
         space: The search space.
@@ -196,8 +196,8 @@ def backtest(
         The result. Print it to see a summary.
 
     Raises:
-        InputDataError: If there are fewer than two tasks, if no task has enough different rows with
-            outcomes that differ, or if ``resume`` is not a file of finished replays.
+        InputDataError: If there are fewer than two tasks, if each task has too few different rows
+            or has equal outcomes in all rows, or if ``resume`` is not a file of finished replays.
         ValueError: If a model's name is unknown.
 
     Example:
@@ -233,8 +233,8 @@ def backtest(
     enough = [n for n, (_, Y) in pools.items() if len(Y) >= FEWEST_ROWS and np.ptp(Y) > 0]
     if not enough:
         raise InputDataError(
-            f"No task has {FEWEST_ROWS} different rows in the space and two different outcomes: "
-            "give more rows, widen the space, or name another outcome."
+            f"No task has {FEWEST_ROWS} different rows in the space and two values of the outcome: "
+            "give more rows, widen the space, or choose another outcome column."
         )
     replayed = _some(enough, MAX_REPLAYED, rng)
     key = content_key(tables.space, tables.outcomes, data, seed, robust)

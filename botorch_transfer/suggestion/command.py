@@ -56,7 +56,7 @@ def run_command(options: argparse.Namespace) -> int:
         logging.getLogger(f"botorch_transfer.{room}").setLevel(logging.INFO)
     try:
         if options.own is not None and options.runs is not None:
-            raise ValueError("There are two tables of runs: omit the third file, or omit --runs.")
+            raise ValueError("The third file and --runs both name this study's runs: omit one.")
         options.runs = options.own or options.runs
         if options.first is not None:
             options.history = [options.first, *options.history]
@@ -114,7 +114,7 @@ def _suggest(options: argparse.Namespace) -> None:
     may_start = options.append and options.runs.parent.is_dir()
     if options.runs is not None and not (may_start or options.runs.exists()):
         raise ValueError(
-            f"There is no file {options.runs}: correct its name, or create its folder for --append."
+            f"No file {options.runs}: correct its name. --append creates it in an existing folder."
         )
     _check_output(options, options.report, ".html", options.candidates)
     tables, runs = _tables(options)
@@ -139,7 +139,7 @@ def _suggest(options: argparse.Namespace) -> None:
 
 
 def _named(options: argparse.Namespace, names: str) -> dict[str, Any]:
-    """Returns a dictionary of the options in ``names``, a text such as ``"task seed"``."""
+    """Returns a dictionary of some options; ``names`` lists their names, as in ``"task seed"``."""
     return {name: getattr(options, name) for name in names.split()}
 
 
@@ -241,7 +241,7 @@ def _meaning(options: argparse.Namespace, space: SearchSpace | None) -> dict[str
 
 
 def _choices(space: SearchSpace | None) -> list[str]:
-    """Returns the names of categorical parameters, whose cells may have the value "None"."""
+    """Returns the names of non-numeric parameters: the text "None" may be one of their values."""
     return [] if space is None else [p.name for p in space.parameters if not p.is_numeric]
 
 
@@ -322,8 +322,8 @@ def _pairs(texts: Sequence[str], option: str, first: str | None = None) -> dict[
 def _values(texts: Sequence[str], option: str, space: SearchSpace | None) -> dict[str, Any]:
     """Converts texts such as ``x=0.5`` to a dictionary from parameters to values.
 
-    If the text is one of the listed values of a parameter, the result has this value. Any other
-    text becomes a number if possible.
+    If the text after ``=`` is one of the values that the parameter lists, the result has this
+    value. Any other text becomes a number if possible.
     """
     parameters = () if space is None else space.parameters
     listed = {(p.name, str(value)): value for p in parameters for value in getattr(p, "values", ())}

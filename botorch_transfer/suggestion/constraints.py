@@ -254,12 +254,12 @@ class _Reader:
                 raise SyntaxError
 
     def count(self, name: str, times: int) -> None:
-        """Raises an error if ``at_most`` names a parameter twice, or one that cannot be zero."""
+        """Raises an error if ``at_most`` has ``name`` twice, or if ``name`` cannot be zero."""
         parameter = self.parameter(name)
         unit = np.nan_to_num(parameter.place(DataFrame({name: [0.0]}))).clip(0.0, 1.0)
         if times > 1 or abs(parameter.decode(unit)[name].item()) > TOLERANCE:
             raise ValueError(
-                f"{self.text!r} counts {name!r} twice, or {name!r} is never zero: omit {name!r}."
+                f"{self.text!r} may name {name!r} only once, and only if {name!r} can be zero."
             )
         self.ends.setdefault(name, []).append(0.0)
 
@@ -300,7 +300,7 @@ class _Reader:
         return used, -constant
 
     def parameter(self, name: str) -> Any:
-        """Returns the parameter ``name``, which must be numeric and always active."""
+        """Returns a parameter by name; raises an error unless it is numeric and always active."""
         parameter = parameter_of(name, self.space)
         if parameter.active_if or not parameter.is_numeric:
             raise ValueError(
@@ -460,8 +460,8 @@ class Repair:
         """Moves each configuration to a configuration that satisfies the constraints.
 
         Minimizes a weighted sum of the changes of parameters, relative to the widths of their
-        ranges. The weights are random numbers between 1/2 and 3/2. Different configurations
-        therefore change different parameters.
+        ranges. The weights are random numbers between 1/2 and 3/2. They are drawn anew for each
+        configuration, so that the moves do not always change the same parameters.
 
         Args:
             frame: A table of ``n`` configurations.
@@ -471,8 +471,8 @@ class Repair:
                 terms.
 
         Returns:
-            A table with a column for each parameter in ``self.columns``, the parameters that the
-            constraints name. A row does not change if no values satisfy the constraints.
+            A table with a column for each parameter that the constraints name (``self.columns``). A
+            row does not change if no values satisfy the constraints.
         """
         rng = np.random.default_rng(0)
         places = frame[self.columns].to_numpy(float)

@@ -200,12 +200,12 @@ def suggest(
     Args:
         space: The search space, or the dictionary that ``SearchSpace.from_dict`` takes. It may be
             ``None`` with ``candidates``: the space is then guessed from candidates and history.
-        history: Old runs of other tasks, one row a run. A run without an outcome or with an
-            infinite outcome has failed. If there is a ``status`` column, a run without an outcome
-            has failed only if ``status`` names a failure. A task that repeats another task or this
-            study is left out, with a logged warning. Give ``None`` with a ``prior``. Also give
-            ``None`` if there are no old runs: the study then starts with a space-filling design,
-            and continues with a plain GP.
+        history: Old runs of other tasks, one row a run. A run has failed if its ``status`` or the
+            text of an outcome names a failure, if an outcome is infinite, or if its outcomes are
+            empty and there is no ``status`` column. A task that repeats another task or this study
+            is left out, with a logged warning. Give ``None`` with a ``prior``. Also give ``None``
+            if there are no old runs: the study then starts with a space-filling design, and
+            continues with a plain GP.
         runs: The runs of this study; ``None`` if there are none. A run may have only some of the
             outcomes. A run without any outcome is pending. A run has failed if its ``status`` or
             the text of an outcome names a failure, or if an outcome is infinite. Unused columns are
@@ -213,8 +213,9 @@ def suggest(
             on source data.
         outcome: The column of the outcome; a list for several objectives.
         goal: Whether small (``"min"``) or large (``"max"``) outcomes are good; a list for several
-            objectives. The default is ``"min"``, with a logged warning unless the outcome's name
-            has a word such as ``loss``. A name with a word such as ``yield`` has no default.
+            objectives. Without ``goal``, the outcome's name decides: ``"min"`` for a name such as
+            ``loss``; an error for a name such as ``yield``; and ``"min"`` with a logged warning for
+            any other name.
         n: Number of rows to suggest.
         task: The column of ``history`` that names the task.
         candidates: A table of rows to choose from, such as a stock list. Suggestions are rows of
@@ -226,7 +227,8 @@ def suggest(
             bounds on the number of components, such as ``"at_most(2, a, b, c)"``; and limits on
             further outcomes, such as ``"memory <= 5"``. Rows satisfy inequalities exactly, as
             pandas evaluates them, and equalities up to 1e-9, relative to the sizes of their terms.
-            Limits alone may be a mapping such as ``{"memory": "<= 5"}``.
+            If all constraints are limits on outcomes, a mapping such as ``{"memory": "<= 5"}`` is
+            also accepted.
         repeats: Whether rows of ``runs`` may be suggested again.
         model: The model: a class of this package or its name; a callable with the arguments
             ``train_X``, ``train_Y``, source data and ``train_Yvar``; ``"SingleTaskGP"`` or another
@@ -288,9 +290,9 @@ def suggest(
           in the outcome's unit. A worse row, a failure and a violated limit count as zero gain.
         - With one objective, ``probability_of_improvement``: the probability of a gain. Both
           improvement columns are empty as long as no run has an outcome within all limits.
-        - ``sources``: the old tasks that support the row, the most certain task first. A task
-          supports a row if the prediction for this task is better than the task's average by more
-          than one standard deviation.
+        - ``sources``: the old tasks that support the row. A task supports a row if the prediction
+          for this task is better than the task's average by more than one standard deviation of the
+          prediction. The task with the largest number of such standard deviations comes first.
 
     Raises:
         InputDataError: If a column is missing, or a value is outside of the space. The message
@@ -507,7 +509,7 @@ def _fitted(
 def _predictions(
     outcomes: Sequence[Outcome], models: Mapping[str, Any], X: Tensor, levels: Sequence[float] = ()
 ) -> dict[str, Any]:
-    """Predicts the outcomes of encoded rows, and returns columns for a table by name.
+    """Predicts the outcomes of encoded rows, as a dictionary from names of columns to values.
 
     Args:
         outcomes: The outcomes.
@@ -620,17 +622,18 @@ def _anchors(region: Region, tasks: Mapping[str, SupervisedDataset], runs: Runs)
 
 @torch.no_grad()
 def source_z_scores(model: Any, X: Tensor) -> tuple[Sequence[str], Tensor]:
-    """Computes the z-score of each row in each source task, relative to the task's average outcome.
+    """Computes the z-score of each row in each source task.
 
     Args:
         model: The model of an outcome.
         X: An ``n x d`` tensor of encoded rows.
 
     Returns:
-        The names of ``M`` source tasks, and an ``M x n`` tensor of z-scores: posterior means
-        divided by standard deviations. If the model gives a task a small weight, the task's
-        z-scores are minus infinity. Both results are empty unless the model has a posterior for
-        each source task.
+        The names of ``M`` source tasks, and an ``M x n`` tensor of z-scores: the task's posterior
+        mean at the row, divided by its posterior standard deviation. Means are in standardized
+        units, in which an average outcome is zero. If the model gives a task a small weight, the
+        task's z-scores are minus infinity. Both results are empty unless the model has a posterior
+        for each source task.
     """
     informed: Any = getattr(model, "member_on_sources", None)
     if informed is None:

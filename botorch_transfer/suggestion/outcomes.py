@@ -169,9 +169,10 @@ def make_acquisition(
         reference: An ``r x d`` tensor of inputs that cover the space. Predictions at these inputs
             determine the scales of outcomes.
         seed: The seed of posterior samples.
-        has_outcomes: Whether any run has an outcome. If no run has an outcome, an upper confidence
-            bound replaces the expected improvement. The expected improvement might then be largest
-            where source tasks have bad outcomes, because the study may be opposite to them.
+        has_outcomes: Whether any run has an outcome. If no run has an outcome, the acquisition
+            function is an upper confidence bound instead of the expected improvement. The reason is
+            that this study may be the reverse of the source tasks: the expected improvement could
+            be largest where the source tasks have bad outcomes.
 
     Returns:
         The acquisition function of one input at a time (``q = 1``).
@@ -261,7 +262,8 @@ def mean_rank(sources: Mapping[str, SupervisedDataset], X: Tensor) -> Tensor:
     Returns:
         An ``n`` tensor of scores between 0 and 1. In each task, the score of an input is the share
         of runs that are worse than the run nearest to the input. Scores are averaged over tasks.
-        Equal outcomes have the same rank, the average of their ranks.
+        Runs with equal outcomes share one rank: the average of the ranks that they would have in
+        any order.
 
     Example:
         >>> X = torch.tensor([[0.1], [0.5], [0.9]], dtype=torch.double)

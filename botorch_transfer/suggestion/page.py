@@ -274,7 +274,7 @@ def _curves(outcome: Outcome, own: OwnCurves | None) -> dict[str, Any] | None:
 
 
 def _why_unclear(num_runs: int) -> str:
-    """Explains why it is unclear whether old runs help, if this study has ``num_runs`` runs."""
+    """Explains, for a study with ``num_runs`` runs, why it is unclear whether old runs help."""
     if num_runs < POINTS_TO_JUDGE:
         few = f"this takes {POINTS_TO_JUDGE} runs with outcomes, and there are {num_runs}"
         return f"It is too early to say whether old runs help: {few}."
@@ -438,8 +438,8 @@ def parameter_importance(model: Model, space: SearchSpace, seed: int = 0) -> Dat
     Returns:
         A table of total Sobol indices between 0 and 1, with one row for each parameter, the most
         important parameter first. The column ``this study`` has the indices of the model's
-        predicted mean. The column ``old tasks`` has the indices of each old task's posterior mean,
-        averaged over tasks; NaN unless the model has a posterior for each old task.
+        predicted mean. For the column ``old tasks``, the indices of each old task's posterior mean
+        are averaged over old tasks; NaN unless the model has a posterior for each old task.
 
     Example:
         >>> X = torch.rand(20, 2, dtype=torch.double)

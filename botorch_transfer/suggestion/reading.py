@@ -124,8 +124,9 @@ class EncodedTables(NamedTuple):
             index: The index of the outcome.
 
         Returns:
-            An ``n`` tensor. Runs that failed or violate a limit have minus infinity. Runs that were
-            stopped early also have minus infinity, unless all remaining runs were stopped early.
+            An ``n`` tensor. Runs that failed, lack the outcome or violate a limit have minus
+            infinity. If a complete run remains, runs that were stopped early also have minus
+            infinity.
         """
         runs = self.runs
         allowed = runs.succeeded & runs.Y[:, index].isfinite()
@@ -147,9 +148,9 @@ class EncodedTables(NamedTuple):
     def ranked(self) -> EncodedTables:
         """Returns the tables to which :func:`suggest` fits models.
 
-        The worse half of each old task's outcomes is replaced by values that depend only on ranks
-        if three conditions hold: :attr:`is_robust` is true, there is only one outcome, and this
-        study has fewer than ``FEW_OUTCOMES`` values of the outcome. Otherwise nothing changes.
+        If :attr:`is_robust` is true, if there is only one outcome, and if this study has fewer than
+        ``FEW_OUTCOMES`` values of this outcome, the result is ``limited(by_rank=True)``. Otherwise
+        nothing changes.
         """
         few = len(self.outcomes) == 1 and len(self.runs.known(0).Y) < FEW_OUTCOMES
         return self.limited(by_rank=True) if self.is_robust and few else self
@@ -159,12 +160,13 @@ class EncodedTables(NamedTuple):
 
         Encoded outcomes are to be maximized, so that bad outcomes are small. The limit of this
         study's runs depends on their outcomes, and on the typical distance between the best and the
-        worst outcome of old tasks. If values of an outcome are clipped, predictions of this outcome
-        are also clipped, at the worst value after clipping, unless ``by_rank`` is true.
+        worst outcome of old tasks. Unless ``by_rank`` is true, clipping also applies to
+        predictions: if a value of an outcome is clipped, no prediction of this outcome is worse
+        than the worst value after clipping.
 
         Args:
-            by_rank: Whether to replace the worse half of each old task's outcomes by rank
-                (:func:`~botorch_transfer.outcome_transforms.raise_worse_half`).
+            by_rank: Whether to apply :func:`~botorch_transfer.outcome_transforms.raise_worse_half`
+                to the outcomes of each old task.
 
         Returns:
             The tables with clipped outcomes.
@@ -245,8 +247,8 @@ def read_outcomes(
     if goal is None:
         goal, usual = ["min"] * len(names), {str(name): usual_goal(str(name)) for name in names}
         if large := [name for name, guess in usual.items() if guess == "max"]:
-            text = f"{large[0]!r} has a name for which large values are usually good, and there is"
-            raise ValueError(f"{text} no goal: give goal='max' or goal='min'.")
+            text = f"The name {large[0]!r} suggests that large values are good, but there is no"
+            raise ValueError(f"{text} goal: give goal='max' or goal='min'.")
         if unknown := [name for name, guess in usual.items() if not guess]:
             text = "Small values of %s count as good: give goal='max' (--goal max) if large values "
             logger.warning(text + "are good", " and ".join(unknown))
@@ -428,7 +430,7 @@ def read_study(
     if history is not None and prior is not None:
         raise ValueError("Both a history and a prior are given: omit one of the two.")
     if run is not None and step is None:
-        raise ValueError("run= is for learning curves: also name the column of steps by step=.")
+        raise ValueError("run= is for learning curves: also set step= to the column of steps.")
     if history is not None:
         history = renamed(history, rename or {})
         if history.empty:
@@ -453,7 +455,7 @@ def read_study(
         known = concat([known, None if runs is None else runs.filter(list(known))])
         others = [task, status, *columns] if cost is None else [task, status, *columns, cost]
         if known.columns.empty:
-            raise InputDataError("The candidates and the history share no column name: rename one.")
+            raise InputDataError("No column is in both candidates and history: rename columns.")
         absent: Any = [] if history is None else history.columns.difference([*candidates, *others])
         for name in candidates.select_dtypes("number").columns.difference(known.columns):
             if likely := likely_column(name, absent):
@@ -491,7 +493,7 @@ def read_study(
         is_known = any(column in table for table in tables)
         if not is_known and (argument, column) != ("status", "status"):
             text = f"No table has the column {column!r}"
-            raise InputDataError(f"{text}: name an existing column by {argument}=.")
+            raise InputDataError(f"{text}: choose an existing column for {argument}=.")
     key = space.columns if run is None else [run]
     curves = None if step is None else CurveColumns(step, key, status)
     options: dict[str, Any] = {"missing": missing, "curves": curves, "robust": robust}
@@ -626,7 +628,7 @@ def _hint_at_steps(history: DataFrame, space: SearchSpace, task: str) -> None:
         if STEPS.fullmatch(str(name)) and name not in space.columns:
             steps = to_numeric(history[name], errors="coerce").groupby(history[task])
             if steps.nunique().max() > 2:
-                message = "%r looks like the steps of learning curves: give the column by step="
+                message = "%r looks like the steps of learning curves: set step= to this column"
                 logger.warning(message, name)
 
 

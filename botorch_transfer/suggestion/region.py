@@ -94,7 +94,7 @@ class Region:
                 X = self.space.encode(self.table)
             is_repeated = DataFrame(X.numpy().round(12)).duplicated().to_numpy()
             if is_repeated.any():
-                message = "Left out %d candidates that have the parameters of an earlier one"
+                message = "Left out %d candidates with the parameter values of an earlier candidate"
                 logger.warning(message, is_repeated.sum())
             written = self.table.copy()
             for name in self.space.number_columns:
@@ -171,11 +171,12 @@ class Region:
 
     @cached_property
     def _places(self) -> list[tuple[list[int], Tensor, int]]:
-        """Encoded values to try for each free parameter in nonlinear constraints.
+        """Encoded values to try, for each free parameter that a nonlinear constraint contains.
 
-        Each entry has the indices of the parameter's encoded inputs, encoded values, and a count.
-        The first ``count`` values are numbers that the constraints contain, or all values of a
-        categorical parameter. The other values are next to these numbers.
+        Each entry is a triple: the indices of the parameter's encoded inputs; the encoded values to
+        try; and a number ``count``. The first ``count`` values are the numbers in the constraints,
+        or all values of a categorical parameter. The other values are the nearest neighbours of
+        these numbers.
         """
         found = []
         for name, ends in self._ends.items():
@@ -294,8 +295,8 @@ class Region:
 
         Returns:
             For each row, a dictionary from indices of encoded inputs to values. These are the fixed
-            values, the values of categorical parameters, and zeros of parameters that a nonlinear
-            constraint compares with zero.
+            values, the values of categorical parameters, and the value zero of each parameter that
+            is zero in the row, if a nonlinear constraint compares this parameter with zero.
         """
         found = [self.fixed_columns | choice for choice in self.space.fixed_features(X)]
         for name in (name for name, ends in self._ends.items() if 0.0 in ends):
@@ -375,8 +376,8 @@ class Region:
         if not (sizes >= n).any():
             listed = ", ".join(map(repr, shared))
             raise ValueError(
-                f"Fewer than {n} untried rows have the same values of {listed}: suggest fewer "
-                "rows, or omit same_in_batch=."
+                f"No {n} untried rows agree in {listed}: ask for fewer rows (n=), or "
+                "omit same_in_batch=."
             )
         return replace(self, table=rows[sizes >= n])
 
@@ -385,7 +386,8 @@ class Region:
 
         Args:
             shared: Parameters with the same value in all rows of a batch.
-            x: A ``d`` tensor: an encoded row whose values of the shared parameters are fixed.
+            x: A ``d`` tensor: an encoded row. Its values of the shared parameters become the fixed
+                values of the region.
         """
         row = self.decode(x.unsqueeze(0)).iloc[0]
         conditions = {p.name: p.active_if or {} for p in self.space.parameters}

@@ -72,9 +72,10 @@ def maximize(
         region: The rows to choose from.
         taken: A ``p x d`` tensor of rows to exclude.
         anchors: An ``a x d`` tensor of good rows. The search also starts near these rows.
-        is_logarithm: Whether the acquisition is the logarithm of an improvement. A move to the
-            middle of ranges may lose a small share of this improvement. For other acquisitions, the
-            move may lose a small share of the acquisition's spread.
+        is_logarithm: Whether the acquisition is the logarithm of an improvement. At the end,
+            continuous parameters are moved towards the middle of their ranges. The move loses at
+            most a small share of the improvement or, if ``is_logarithm`` is false, of the spread of
+            acquisition values.
         seed: The seed of random rows.
 
     Returns:
@@ -177,7 +178,7 @@ def not_taken(X: Tensor, taken: Tensor, n: int = 1) -> Tensor:
     if len(X) < n:
         raise ExhaustedSpaceError(
             "Too few rows are left, because all other rows are among the runs or in this batch: "
-            "suggest fewer rows, widen the space, or give repeats=True."
+            "ask for fewer rows, widen the space, or give repeats=True."
         )
     return X
 

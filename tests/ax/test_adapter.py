@@ -332,7 +332,7 @@ def test_cells_of_old_runs_are_read(make_client, runs, caplog):
         "Marks such as * and ~ are ignored: 1 in 'loss', as '~2.5' in row 2 of task 'monday'",
         "of runs that ended without failure: 1 in 'loss', as 'n.d.' in row 3 of task 'monday'",
         "is a word such as failed: 1 in 'loss', as 'failed' in row 4 of task 'monday'",
-        "has the code -999, as -999.0 in row 5 of task 'monday'",
+        "the number -999 (as -999.0 in row 5 of task 'monday')",
     ):
         assert sum(told in message for message in caplog.messages) == 1
 

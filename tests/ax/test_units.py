@@ -120,7 +120,7 @@ def test_codes_are_missing_whatever_the_goal(standardized: Standardized, caplog)
         transform, found = standardized({"loss": [*OWN, -999.0]}, {"loss": [*OLD, -999.0, -999.0]})
     assert found["mean", "loss"].isna().tolist() == [False, False, False, True]
     assert transform.Ymean["loss"] == pytest.approx(np.mean(OLD))
-    told = "The column 'loss' has the code -999, as -999.0 in row 100 of task '0', which is"
+    told = "In the column 'loss', the number -999 (as -999.0 in row 100 of task '0') is"
     assert caplog.text.count(told) == 1
     with pytest.warns(InputDataWarning, match="'loss' seems to have negative values in this study"):
         standardized({"loss": [-12.0, -14.0]}, {"loss": OLD})

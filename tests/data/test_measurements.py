@@ -261,9 +261,9 @@ def test_a_code_is_missing_and_on_the_bad_side_a_failure(sign, code, caplog):
     np.testing.assert_array_equal(runs[["y", "z"]], [[0.5, 0.1], [NAN, 0.2], [NAN, NAN]])
     assert old[FATE].tolist() == [""] * 20 + fates[:1]
     assert runs[FATE].tolist() == ["", *fates]
-    first, second = (text for text in caplog.messages if "has the code" in text)
-    assert f"The column 'y' has the code {code:g}, as {code} in row 20 of task 'a'" in first
-    assert f"The column 'z' has the code {code:g}, as {code} in row 2, which is far" in second
+    first, second = (text for text in caplog.messages if "far from all" in text)
+    assert f"In the column 'y', the number {code:g} (as {code} in row 20 of task 'a') is" in first
+    assert f"In the column 'z', the number {code:g} (as {code} in row 2) is far" in second
     for message, fate in zip((first, second), fates, strict=True):
         assert ("of a failed run" in message) == (fate == "failed")
 

@@ -46,7 +46,7 @@ def read(frame, space=SPACE, **kwargs):
 
 def test_a_loss_needs_a_goal():
     losses = table().rename(columns={"accuracy": "loss"})
-    with pytest.raises(ValueError, match="'loss' has the name of an outcome whose small values"):
+    with pytest.raises(ValueError, match="The name 'loss' suggests that small values"):
         from_dataframe(losses, SPACE, "loss", "dataset")
     assert from_dataframe(losses, SPACE, "loss", "dataset", "max")["b"].Y[0] == 0.1
 
@@ -98,7 +98,7 @@ def test_summary_rows_are_warned_of(caplog):
     assert not caplog.messages
     for names in (["a", "a", "a", "a", "Mean:"], ["a", "a", "b", "Mean:", "Mean:"]):
         read(table(dataset=names))
-    told = "Task 'Mean:' in row {} has the name of a summary: drop rows that sum up other rows"
+    told = "Task 'Mean:' in row {} is named like a summary: drop rows that summarize other rows"
     assert caplog.messages == [told.format(4), told.format(3)]
 
 
@@ -281,14 +281,14 @@ def test_values_without_a_place_are_left_out_and_counted(caplog):
         ({"goal": "minimize"}, ValueError, "goal is 'minimize': use 'max' or 'min'"),
         ({"failed": "keep"}, ValueError, "failed= is 'keep': use 'drop' or 'worst'"),
         ({"missing": {"c": 1}}, ValueError, "missing= names 'c', .* use one of kernel, C, deg"),
-        ({"noise": "sem"}, InputDataError, "no column 'sem': name an existing column by noise="),
+        ({"noise": "sem"}, InputDataError, "no column 'sem': choose an existing column for noise="),
         ({"noise": "C"}, InputDataError, "is both a parameter and"),
         ({"outcome": "C"}, InputDataError, "is both a parameter and"),
         ({"outcome": {"accuracy"}}, TypeError, "give a name, or a list of names"),
-        ({"task": None}, InputDataError, "no column None: name an existing column by task="),
+        ({"task": None}, InputDataError, "no column None: choose an existing column for task="),
         ({"task": "accuracy"}, InputDataError, "'accuracy' is both the column of outcome="),
         ({"log": True, "limit": 0}, ValueError, "limit is 0, but log= needs a positive limit"),
-        ({"outcome": "y"}, InputDataError, "no column 'y': name an existing column by outcome="),
+        ({"outcome": "y"}, InputDataError, "no column 'y': choose an existing column for outcome="),
         ({"frame": table(dataset=[*"ba", None, "a", "b"])}, InputDataError, "2, so .* no task"),
         ({"frame": table().rename(columns={"C": "c"})}, InputDataError, "'c': if both mean"),
         ({"frame": table(accuracy=np.nan)}, InputDataError, "No run has a finite .* 'accuracy'"),

@@ -401,7 +401,7 @@ def test_missing_sources_are_named(case):
 @on_every_model
 def test_something_else_than_a_prior_is_refused(case):
     X, Y = FAMILY.target(3)
-    with pytest.raises(TypeError, match=r"not old runs: give noise variances as train_Yvar="):
+    with pytest.raises(TypeError, match=r"give old runs. Put noise variances into train_Yvar="):
         case.build(X, Y, torch.zeros_like(X))
 
 
@@ -494,7 +494,7 @@ def test_outcomes_without_a_logarithm_are_named(case):
     with pytest.raises(InputDataError, match="Task 'task 1' has the outcome 0, for which Log"):
         build(X, Y, sources)
     late = ChainedOutcomeTransform(scale=Standardize(1), log=Log())
-    with pytest.raises(ValueError, match="after another transform: put these three first"):
+    with pytest.raises(ValueError, match="Log, Bilog and Power must precede all other"):
         case.build(X, Y, outcome_transform=late)
 
 

@@ -141,7 +141,7 @@ def test_studies_that_do_not_fit_are_refused():
         history_of([])
     empty = optuna.create_study()
     assert history_of([empty]).space is None
-    with pytest.raises(ValueError, match="no parameter is in all complete trials"):
+    with pytest.raises(ValueError, match="no parameter that varies and is in every complete trial"):
         history_from_optuna(empty._storage, [empty.study_name])
     clash = old_study(lambda trial: trial.suggest_float("value", 0, 1), "clash")
     with pytest.raises(ValueError, match="'value' of study 'clash' has the name"):
@@ -196,7 +196,7 @@ def test_parameters_are_renamed(caplog: pytest.LogCaptureFixture):
     both = old_study(lambda t: t.suggest_float("a", 0, 1) + t.suggest_float("b", 0, 1), "both")
     with pytest.raises(ValueError, match="'b' of study 'both' has the name of another column"):
         history_of([both], rename={"a": "b"})
-    with pytest.raises(ValueError, match="rename= only applies to studies and tables"):
+    with pytest.raises(ValueError, match="rename= does not apply to a prior or an OptunaHistory"):
         read_studies(history, {"lr": "rate"})
 
 

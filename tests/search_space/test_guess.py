@@ -295,8 +295,8 @@ def test_zeros_on_a_logarithmic_scale_are_told(caplog):
     for values in (*ordinary, 10.0 ** np.arange(-5, -1), 10 ** np.linspace(-5, 1, 24)):
         column = np.resize(values, 24) * (np.arange(24) % 6 > 0)
         assert not guess_space(pd.DataFrame({"l2": column})).parameters[0].log
-    told = ["'l2' has 0 among values over 3.0", "'l2' has 0 among values over 5.7"]
-    assert [text[:32] for text in caplog.messages] == told
+    told = ["'l2' spans 3.0 decades but is 0", "'l2' spans 5.7 decades but is 0"]
+    assert [text[:31] for text in caplog.messages] == told
 
 
 @pytest.mark.parametrize("separator", [",", " ", "'"])

@@ -213,18 +213,18 @@ def test_points_of_another_shape_or_scale_are_refused():
         ([], "has no parameters"),
         ([FloatParameter("a", 0, 1)] * 2, "more than one parameter 'a'"),
         ([CategoricalParameter("a", (1, "1"))], "more than one feature 'a=1'"),
-        ([FloatParameter("a", 0, 1, active_if={"b": 1})], "parent 'b': list a"),
+        ([FloatParameter("a", 0, 1, active_if={"b": 1})], "parent 'b': 'b' must be a categorical"),
         (
             [FloatParameter("a", 0, 1, active_if={"b": 1}), IntegerParameter("b", 0, 1)],
-            "'a' has an active_if with the parent 'b': .* parameter 'b' before 'a'",
+            "of 'a' has the parent 'b': 'b' must be .* listed before 'a'",
         ),
         (
             [IntegerParameter("a", 0, 1, active_if={"a": 1})],
-            "'a' has an active_if with the parent 'a': .* parameter 'a' before 'a'",
+            "of 'a' has the parent 'a': 'a' must be .* listed before 'a'",
         ),
         (
             [FloatParameter("a", 0, 1), FloatParameter("b", 0, 1, active_if={"a": 1.0})],
-            "'b' has an active_if with the parent 'a': .* a categorical, ordinal or integer",
+            "of 'b' has the parent 'a': 'a' must be a categorical, ordinal or integer",
         ),
         (
             [CategoricalParameter("a", ("x", "y")), FloatParameter("b", 0, 1, active_if={"a": 1})],
@@ -273,7 +273,7 @@ def test_infinite_and_huge_grids_are_refused():
         SVM.grid()
     huge = SearchSpace([IntegerParameter("n", 1, 1000), IntegerParameter("m", 1, 10**9)])
     with pytest.raises(
-        ValueError, match=r"more than 1,000,000 combinations, counted up to parameter 'm'"
+        ValueError, match=r"up to and including 'm' have more than 1,000,000 combinations"
     ):
         huge.grid()
 

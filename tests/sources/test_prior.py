@@ -76,7 +76,7 @@ def test_bounds_are_learned_once_and_said(caplog) -> None:
     transform = Normalize(2)
     prior = fit(input_transform=transform)
     assert [r.message for r in caplog.records if "is fitted to" in r.message] == [
-        f"Normalize is fitted to the {int(prior.num_points.sum())} inputs of the source tasks."
+        f"Normalize is fitted to the {int(prior.num_points.sum())} points of the source tasks."
     ]
     assert transform.learn_coefficients
 

@@ -62,7 +62,7 @@ def test_tasks_that_agree_save_evaluations():
     random = best.loc["random", ["best_1", "best_2", "best_3"]].to_numpy(dtype=float)
     assert (np.diff(random) < 0).all()
     assert random[0] == pytest.approx(history(num_rows=5)["loss"][5:10].mean(), rel=0.15)
-    assert str(found).startswith("On your 3 tasks, old runs would have saved ")
+    assert str(found).startswith("On your 3 tasks, a plain GP reaches its best outcome")
     assert str(found).endswith(
         "Use model='TransferGP'. Replayed: 3 of 3 tasks, at most 100 rows each."
     )
@@ -94,7 +94,8 @@ def test_what_is_saved_and_what_it_costs():
     assert table["distance"][0] == 0.0
     found = Backtest(table, "sorted", "TransferGP", needed, "")
     assert "on `b` they cost 2 or more evaluations" in str(found)
-    assert "(90 %: -2.0 to 2.0), where a plain GP needs 2.5 to reach its best" in str(found)
+    assert "outcome after 2.5 evaluations. Old runs would have saved" in str(found)
+    assert "evaluations (90 % interval: -2.0 to 2.0); this difference" in str(found)
     found = Backtest(table, "SingleTaskGP", "SingleTaskGP", needed, "")
     assert str(found).startswith("The first model is the plain GP: name another model first.")
 
@@ -160,7 +161,7 @@ def test_priors_that_can_leave_a_task_out_are_fitted_once():
     [
         ({"history": history(1)}, InputDataError, "fewer than two tasks: give two"),
         ({"history": history(2, 3)}, InputDataError, "No task has 4 different rows"),
-        ({"history": history().assign(loss=1.0)}, InputDataError, "and two different outcomes"),
+        ({"history": history().assign(loss=1.0)}, InputDataError, "and two values of the outcome"),
         ({"space": None, "history": history()}, TypeError, "space is None: give a SearchSpace"),
         ({"history": history(), "resume": 5}, TypeError, "resume is 5: give a path"),
         ({"history": history(), "resume": "nowhere/x.csv"}, InputDataError, "name another file"),
@@ -192,7 +193,7 @@ def test_the_command(tmp_path, capsys):
     options = ["--models", "sorted", "--resume", str(tmp_path / "finished.csv")]
     assert main(["backtest", *files, *options]) == 0
     printed = capsys.readouterr().out
-    assert "On your 3 tasks, old runs would have saved" in printed
+    assert "evaluations. Old runs would have saved" in printed
     assert len(pd.read_csv(tmp_path / "finished.csv")) == 3 * 2 * 3
     assert main(["backtest", *files, "--outcome", "loss", "time"]) == 2
 

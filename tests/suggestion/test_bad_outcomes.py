@@ -202,7 +202,7 @@ def test_a_code_on_the_good_side_is_missing(code, goal, cells, caplog):
     assert abs(found["predicted_mean"].item() - clean["predicted_mean"].item()) < 0.03
     assert bowl(found).item() == pytest.approx(bowl(clean).item(), abs=0.02)
     (warned,) = warnings_in(caplog)
-    assert f"The column 'loss' has the code {code:g}, as {code} in row 1" in warned
+    assert f"In the column 'loss', the number {code:g} (as {code} in row 1" in warned
     read = read_study(PLANE, *coded, goal=goal)
     assert (len(read.runs.failed), len(read.old_failed), len(read.runs.waiting)) == (0, 0, 0)
     assert len(read.runs.ended) == (2 if cells != "old" else 0)

@@ -300,7 +300,7 @@ def test_every_configuration_of_a_finite_space_is_tried_once():
     assert not rows[["x", "c"]].duplicated().any()
     with pytest.raises(ValueError, match="Too few rows are left"):
         suggest(space, history, rows[["x", "c"]])
-    with pytest.raises(ValueError, match="suggest fewer rows"):
+    with pytest.raises(ValueError, match="ask for fewer rows"):
         suggest(space, history, n=7)
 
 

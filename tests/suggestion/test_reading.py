@@ -76,7 +76,7 @@ RUNS = SPACE.sample(2, seed=0).assign(loss=[0.2, 0.3])
         ({"outcome": {"loss": "min"}}, TypeError, "outcome is {'loss': 'min'}: give a name, or"),
         ({"constraints": ["5 >= u"]}, ValueError, "'u', which is not a parameter .a limit on an"),
         ({"constraints": {"u <= 5"}}, TypeError, "constraints is {'u <= 5'}: give a list"),
-        ({"outcome": "ee (%)"}, ValueError, r"'ee \(%\)' has a name for which large values"),
+        ({"outcome": "ee (%)"}, ValueError, r"The name 'ee \(%\)' suggests that large values"),
         ({"outcome": "los"}, InputDataError, r"no column 'los' \(a similar column is 'loss'\)"),
         ({"task": "tasks"}, InputDataError, r"no column 'tasks' \(a similar column is 'task'\)"),
         ({"outcome": "depth"}, ValueError, "'depth' is both a parameter and an outcome: use"),
@@ -108,11 +108,11 @@ RUNS = SPACE.sample(2, seed=0).assign(loss=[0.2, 0.3])
             "'depth' has the unit 'h' in the history, but 'min' in the runs: convert all numbers",
         ),
         ({"runs": RUNS.assign(depth="2 C"), "fixed": {"depth": "2 K"}}, InputDataError, "the fix"),
-        ({"noise": 2.0}, TypeError, "noise is 2.0: name the column"),
+        ({"noise": 2.0}, TypeError, "noise is 2.0: give the name of the column"),
         ({"outcome": None}, TypeError, "outcome is None: give a name"),
-        ({"step": ["epoch"]}, TypeError, r"step is \['epoch'\]: name one column"),
-        ({"step": "epoch"}, InputDataError, "No table has the column 'epoch': .* by step="),
-        ({"runs": RUNS.assign(e=1), "step": "e", "run": "r"}, InputDataError, "'r': .* by run="),
+        ({"step": ["epoch"]}, TypeError, r"step is \['epoch'\]: give the name of one column"),
+        ({"step": "epoch"}, InputDataError, "No table has the column 'epoch': .* for step="),
+        ({"runs": RUNS.assign(e=1), "step": "e", "run": "r"}, InputDataError, "'r': .* for run="),
         ({"repeats": "no"}, TypeError, "repeats is 'no': use True or False"),
         ({"seed": "a"}, TypeError, "seed is 'a': give a whole number"),
         ({"seed": None}, TypeError, "seed is None: give a whole number"),
@@ -122,7 +122,7 @@ RUNS = SPACE.sample(2, seed=0).assign(loss=[0.2, 0.3])
         ({"constraints": 3}, TypeError, "constraints is 3: give a list"),
         ({"constraints": "x <= 1"}, TypeError, "'x <= 1': put the constraint into a list"),
         ({"fixed": ["x"]}, TypeError, "give a dictionary with names as keys"),
-        ({"space": None, "candidates": DataFrame({"x": [1]})}, InputDataError, "share no column"),
+        ({"space": None, "candidates": DataFrame({"x": [1]})}, InputDataError, "No column is in"),
         ({"space": None, "runs": RUNS[["lr"]], "candidates": RUNS}, InputDataError, "'depth' of"),
         ({"goal": 3}, TypeError, "goal is 3: use 'max' or 'min'"),
         ({"log": None}, TypeError, "log is None: use True or False"),
@@ -336,7 +336,7 @@ def test_a_column_whose_values_fit_an_absent_parameter(caplog):
     old = _old().rename(columns={"depth": "yield"}).assign(T=np.linspace(30, 110, 36))
     read_study(space, old)
     (log,) = [m for m in caplog.messages if "temperature" in m]
-    assert "a column 'T' with values in the same range: if both mean the same, give" in log
+    assert "a column 'T' with values in the same range: if both mean the same, pass" in log
 
 
 def test_history_is_encoded_once_for_the_same_tables(monkeypatch):
