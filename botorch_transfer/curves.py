@@ -38,19 +38,13 @@ from pandas import DataFrame, Series, to_numeric
 from scipy.special import ndtr
 from torch import Tensor
 
-from botorch_transfer.data.measurements import FATE, logarithms, numbers, variance_column
+from botorch_transfer.data.measurements import FATE, cut_short, logarithms, numbers, variance_column
 from botorch_transfer.saving import Saved
 from botorch_transfer.search_space.cells import refuse_cell
 
 logger = logging.getLogger(__name__)
 
 Values = NDArray[np.float64]
-
-#: Values of the status column for a run that was stopped early. Upper and lower case are equal.
-STOPPED = ("stopped", "pruned", "early_stopped", "early stopped")
-
-#: Values of the status column for a complete run.
-COMPLETE = ("complete", "completed", "finished", "done")
 
 #: An outcome with at least this absolute value counts as diverged: its square may overflow.
 DIVERGED = 1e100
@@ -126,8 +120,8 @@ class Curve(NamedTuple):
     def in_logarithms(self) -> Curve:
         """Returns the curve on a logarithmic scale; values without a logarithm become NaN.
 
-        An outcome is replaced by its logarithm, and a negated loss by the negated logarithm of the
-        loss.
+        A value ``v`` becomes ``log(v)`` if the median of the values is positive. Otherwise, the
+        values are negated losses, and ``v`` becomes ``-log(-v)``.
         """
         sign = np.sign(np.nanmedian(self.values))
         values = np.where(sign * self.values > 0, sign * self.values, np.nan)
@@ -151,10 +145,10 @@ def read_curves(
         step: The column of the step.
         goal: ``"min"`` if small outcomes are good, ``"max"`` if large outcomes are good.
         task: The column of the task, if there is one.
-        run: The columns whose values are the same in all rows of a run. If ``run`` is given, rows
-            that agree in these columns are one run, and are sorted by step. If ``run`` is omitted,
-            or if a step occurs twice in these rows, the order of the rows counts: a new run starts
-            at each row whose step is not larger than the previous step.
+        run: The columns whose values are the same in all rows of a run. Rows that agree in
+            these columns are one run, sorted by step, unless two of these rows have the same step.
+            In this case, or if ``run`` is omitted, the order of the rows in the table counts: a new
+            run starts at each row whose step is not larger than the previous step.
         status: The column with the state of a run; it may be absent.
 
     Returns:
@@ -184,12 +178,10 @@ def read_curves(
     refuse_cell(bad, frame[step], problem)
     refuse_cell(steps < 0, frame[step], "which is negative: correct the cell, or empty it")
     values = numbers(frame, outcome)
-    values = np.where(np.abs(values) < DIVERGED, values, np.nan)
-    values = values if goal == "max" else -values
-    states = frame.get(status, Series("", index=frame.index)).astype(str).str.strip().str.lower()
-    group: NDArray[Any] = np.zeros(len(frame), dtype=np.intp)
-    if keys:
-        group = frame.groupby(keys, dropna=False, sort=False).ngroup().to_numpy()
+    values = np.where(np.abs(values) < DIVERGED, values if goal == "max" else -values, np.nan)
+    states = frame.get(status, Series("", index=frame.index)).tolist()
+    by = keys or np.zeros(len(frame))
+    group = frame.groupby(by, dropna=False, sort=False).ngroup().to_numpy()
     twice = DataFrame({"group": group, "step": steps}).duplicated(keep=False).to_numpy()
     in_order = np.isin(group, group[twice & np.isfinite(steps)]) | (not run)
     order = np.lexsort((np.where(in_order, 0.0, steps), group))
@@ -197,10 +189,9 @@ def read_curves(
     new = (np.diff(group[order]) != 0) | (np.diff(steps[order]) <= 0)
     curves = []
     for rows in np.split(order, np.flatnonzero(new) + 1) if len(order) else ():
-        state = states.iloc[rows[-1]]
-        stopped = True if state in STOPPED else False if state in COMPLETE else None
         name = "" if task is None else str(frame[task].iloc[rows[-1]])
-        curves.append(Curve(steps[rows], values[rows], stopped, name, int(rows[-1])))
+        last = int(rows[-1])
+        curves.append(Curve(steps[rows], values[rows], cut_short(states[last]), name, last))
     return sorted(curves, key=lambda curve: curve.row)
 
 
@@ -213,8 +204,8 @@ def full_length(curves: Sequence[Curve], usual: float | None = None) -> float:
 
     Returns:
         The largest step of the runs that are marked as complete. If no run is marked, the largest
-        step of all runs; or ``usual``, if ``usual`` is larger and at most one run ended at the
-        largest step without being stopped.
+        step of all runs, with one exception: ``usual`` if ``usual`` is larger than this step, and
+        at most one run reached this step without being stopped or diverging.
     """
     ends = np.array([c.steps[-1] for c in curves if not c.diverged and c.stopped is not True])
     complete = [c.steps[-1] for c in curves if c.stopped is False]
@@ -342,8 +333,7 @@ class CurvePrior(Saved):
         for curve in curves:
             tasks.setdefault(curve.task, []).append(curve)
         read = [Study(task) for task in tasks.values()]
-        known = [study for study in read if study.teaches.any()]
-        if not known:
+        if not (known := [study for study in read if study.teaches.any()]):
             return None
         found = {**_learned(known), "length": np.median([study.full for study in read])}
         return cls(config or {}, {name: torch.as_tensor(value) for name, value in found.items()})
@@ -403,15 +393,16 @@ class CurvePrior(Saved):
     def is_hopeless(self, own: Curve, others: Sequence[Curve], probability: float = 0.95) -> bool:
         """Decides whether a run will probably end worse than the best run of its task.
 
-        The best run is the best complete run. If no run is complete, the best run is the run with
-        the best prediction. A diverged run is always hopeless. Any other run is not hopeless if it
-        is the only run, if it is nearly complete, or if its last value is no worse than the value
-        of the best run at this step.
+        The best run is the best complete run among ``others``. If none is complete, the best run is
+        the run with the best prediction. A diverged run is always hopeless. A run that has not
+        diverged is never hopeless in three cases: all other runs have diverged, the run is nearly
+        complete, or its last value is no worse than the best run's value at the same step.
 
         Args:
             own: The curve of the run.
             others: The curves of the task's other runs.
-            probability: A run is hopeless if it ends worse with a probability above this value.
+            probability: In all other cases, a run is hopeless if the probability that it ends worse
+                than the best run exceeds this value.
 
         Returns:
             Whether the run is hopeless.
@@ -455,10 +446,8 @@ class Study:
         gap = min((gap for curve in curves for gap in np.diff(curve.steps[:2])), default=1.0)
         n, self.diverged = len(curves), np.array([c.diverged for c in curves], dtype=np.bool_)
         ends = np.array([curve.steps[-1] for curve in curves])
-        finished = [
-            c.stopped is False or (c.stopped is None and c.steps[-1] >= full) for c in curves
-        ]
-        self.complete = np.array(finished, dtype=np.bool_) & ~self.diverged
+        done = [c.stopped is False or (c.stopped is None and c.steps[-1] >= full) for c in curves]
+        self.complete = np.array(done, dtype=np.bool_) & ~self.diverged
         self.share = np.where(self.complete, 1.0, shares(ends, full, first, gap).clip(0.0, 1.0))
         self.last = np.array([curve.values[-1] for curve in curves])
         # An n x (k + 1) x 2 array of values and improvements, at the k knots and at the ends.
@@ -536,8 +525,8 @@ def _usual_unit(finals: Sequence[Values]) -> Values:
         finals: The final outcomes of each task.
 
     Returns:
-        Four numbers: the mean and variance of the log scale, and the median and variance of the
-        location.
+        Four numbers: the mean and variance of the scale's logarithm, and the median and variance of
+        the location.
     """
     centers, spreads = np.array([_middle_and_spread(final) for final in finals]).T
     scales = spreads[spreads > 0]
@@ -733,6 +722,24 @@ class CurveColumns(NamedTuple):
         keys = [name for name in self.run if name in table.columns]
         return read_curves(table, outcome.name, self.step, outcome.goal, task, keys, self.status)
 
+    def compare_lengths(self, old: Sequence[Curve], own: Sequence[Curve], usual: Any) -> None:
+        """Warns if this study's full length is far from the full lengths of all old tasks.
+
+        The full length may be short if a run is marked as complete, or all runs as stopped.
+
+        Args:
+            old: The old curves.
+            own: This study's curves.
+            usual: The usual full length, see :func:`full_length`.
+        """
+        full, states = full_length(own, usual), {curve.stopped for curve in own}
+        lengths = [full_length([c for c in old if c.task == t]) for t in {c.task for c in old}]
+        nearest = np.clip(full, min(lengths), max(lengths))
+        if full > 2 * nearest or (2 * full < nearest and None in states and False not in states):
+            text = "%r ends at %g in this study's learning curves, but at %g in old curves: use "
+            text += "one unit of steps, and set %r to 'stopped' for incomplete runs"
+            logger.warning(text, self.step, full, nearest, self.status)
+
 
 class OwnCurves(NamedTuple):
     """Learning curves of a study's runs for one outcome.
@@ -750,9 +757,8 @@ class OwnCurves(NamedTuple):
 
     def forecast(self) -> Forecast:
         """Predicts the final outcome of each run. Complete runs keep their known outcomes."""
-        return (
-            Study(self.curves).known() if self.prior is None else self.prior.forecast(self.curves)
-        )
+        known = Study(self.curves).known
+        return known() if self.prior is None else self.prior.forecast(self.curves)
 
 
 def one_row_a_run(
@@ -790,6 +796,8 @@ def one_row_a_run(
         runs, _ = _with_ends(runs, outcome, own, prior)
         ends, own_ends = ends | known, own_ends | {curve.row for curve in own}
         if own:
+            if old and not found:
+                columns.compare_lengths(old, own, prior and float(prior.length))
             found[outcome.name] = OwnCurves(columns.step, own, prior)
     return _rows(history, columns.step, ends), _rows(runs, columns.step, own_ends), found
 
@@ -813,12 +821,10 @@ def _with_ends(
     cells = table[outcome.name].to_numpy(dtype=object, copy=True)
     variance = np.full(len(table), np.nan)
     cells[rows], variance[rows] = ends, variances
-    replaced = {outcome.name: Series(cells, table.index).infer_objects()}
+    is_stopped = np.isin(np.arange(len(table)), [curve.row for curve in curves if curve.stopped])
+    fate = table[FATE].mask(is_stopped & (table[FATE] == "ended"), "")  # may get an outcome
+    replaced = {outcome.name: Series(cells, table.index).infer_objects(), FATE: fate}
     table = table.assign(**replaced, **{variance_column(outcome.name): variance})
-    fate = table[FATE].to_numpy(dtype=object, copy=True)
-    stopped = rows[[curve.stopped is True for curve in curves]]  # may get a predicted outcome
-    fate[stopped[fate[stopped] == "ended"]] = ""
-    table[FATE] = fate
     return table, set(rows[~np.isnan(ends)].tolist())
 
 

@@ -87,11 +87,11 @@ class FeasibilityModel(torch.nn.Module):
     with ``s² = VARIANCE``, ``α = JOINT_SHARE``, ``ℓ = JOINT_LENGTHSCALE`` and ``λ =
     SINGLE_LENGTHSCALE``.
 
-    Old runs determine the prior mean. ``S`` is the sum of the kernel on all inputs between ``x``
-    and each old success, and ``F`` is the same sum over old failures. Both sums are scaled so that
-    ``S + F`` is less than ``OLD_WEIGHT``. With ``a = SUCCESS_RATE`` and ``b = RATE_WEIGHT``, the
-    prior probability of success is ``(S + ab) / (S + F + b)``. Because ``S + F`` is bounded, a few
-    runs of this study outweigh any number of old runs.
+    Old runs determine the prior mean. ``S`` is the sum of ``k_1(x, x_i)`` over all old successes
+    ``x_i``, where ``k_1`` is the kernel on all inputs. ``F`` is the same sum over all old failures.
+    Both sums are scaled so that ``S + F`` is less than ``OLD_WEIGHT``. With ``a = SUCCESS_RATE``
+    and ``b = RATE_WEIGHT``, the prior probability of success is ``(S + ab) / (S + F + b)``. Because
+    ``S + F`` is bounded, a few runs of this study outweigh any number of old runs.
 
     Pending and abandoned runs are not failures: leave them out.
 
@@ -256,8 +256,8 @@ class FeasibleAcquisition(PenalizedAcquisitionFunction):
     """Acquisition function plus the log probability that all runs of a batch succeed.
 
     Use it if runs may fail. Added to a log expected improvement, the log probability gives the
-    logarithm of the expected improvement of runs that may fail. Added to a
-    :class:`PriorUpperConfidenceBound`, it acts like the log probability of a constraint.
+    logarithm of the expected improvement of runs that may fail. A
+    :class:`PriorUpperConfidenceBound` adds the log probability of each constraint in the same way.
 
     Args:
         acquisition: An acquisition function that is a logarithm, or that has values of order one.

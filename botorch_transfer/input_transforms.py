@@ -107,19 +107,20 @@ def warn_of_data(message: str) -> None:
     warnings.warn(message, InputDataWarning, stacklevel=level)
 
 
-def warn_outside_unit_cube(X: Tensor, whose: str) -> None:
+def warn_outside_unit_cube(X: Tensor, whose: str, atol: float = 0.01) -> None:
     """Warns of inputs outside of the unit cube; the default hyperpriors assume the unit cube.
 
     Args:
         X: A ``batch_shape x n x d`` tensor of transformed inputs.
         whose: The name of the data in the warning, such as ``"the source tasks"``.
+        atol: The largest distance from the unit cube, along an input, without a warning.
     """
     try:
-        check_min_max_scaling(X, raise_on_fail=True)
+        check_min_max_scaling(X, atol=atol, raise_on_fail=True)
     except InputDataError:
         warn_of_data(
             f"The inputs of {whose} are not contained in the unit cube: encode the inputs by "
-            "SearchSpace.encode, or give input_transform=Normalize(d, bounds=...)."
+            "SearchSpace.encode, or give suitable bounds, input_transform=Normalize(d, bounds=...)."
         )
 
 

@@ -124,7 +124,7 @@ def _clamp_far_inputs(X: Tensor) -> Tensor:
 
 
 class OnSources(Protocol):
-    """Protocol of a model that is built on one GP for each source task."""
+    """Protocol of a model whose prior has a separate GP for each source task."""
 
     prior: Any
     weights: Tensor
@@ -150,7 +150,7 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
 
     @property
     def member_on_sources(self) -> OnSources | None:
-        """The model that is built on one GP for each source task.
+        """This model, if its prior has a separate GP for each source task.
 
         For an average of models, this property is the first such model among the averaged models.
         ``None`` if there is no such model.
@@ -381,7 +381,8 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
                 f"train_X= has {num_inputs} inputs, but the source tasks have {dim}: give "
                 f"train_X= with the {dim} inputs of the source tasks."
             )
-        has_transform = input_transform is not None
+        # With an input transform, points may lie outside of the unit cube, but not far outside.
+        atol = 0.01 if input_transform is None else 1.0
         input_transform = without_task_feature(train_X.shape[-1], task_feature, input_transform)
         if input_transform is not None:
             input_transform.train()  # transforms data according to transform_on_train
@@ -404,8 +405,8 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         if isinstance(likelihood, AddedNoiseLikelihood):
             likelihood.transform(getattr(self, "outcome_transform", None), train_Y)
         self.num_inputs = num_inputs
-        if not has_transform and self._warns:  # with an input transform, points may lie outside
-            warn_outside_unit_cube(self.transform_inputs(train_X), "the target")
+        if self._warns:
+            warn_outside_unit_cube(self.transform_inputs(train_X), "the target", atol)
 
     def set_train_data(self, inputs: Any = None, targets: Any = None, strict: bool = True) -> None:
         """Replaces the training data.

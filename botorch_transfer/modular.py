@@ -223,7 +223,7 @@ class SourcePosteriorGP(ModularTransferGP):
 
     @property
     def member_on_sources(self) -> SourcePosteriorGP | None:
-        """This model if the prior has one GP for each source task; otherwise ``None``."""
+        """This model if the prior has a separate GP for each source task; otherwise ``None``."""
         return self if isinstance(self.prior.gps, ConditionedGPs) else None
 
     @property

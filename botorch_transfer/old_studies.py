@@ -48,7 +48,7 @@ from botorch_transfer.search_space import (
     SearchSpace,
 )
 from botorch_transfer.search_space.cells import likely_column
-from botorch_transfer.search_space.guess import find_condition
+from botorch_transfer.search_space.guess import find_condition, usual_goal
 from botorch_transfer.search_space.parameters import ActiveIf
 
 logger = logging.getLogger(__name__)
@@ -228,11 +228,8 @@ def history_of(studies: Sequence[Any], rename: Mapping[str, str] | None = None) 
             raise ValueError(f"rename= gives {old!r} the name {new!r}: give one name as text.")
     directions = tuple(old_studies[0].directions)
     names = list(outcome_signs(directions))
-    curves = [
-        curve
-        for study in (old_studies if len(directions) == 1 else ())
-        for curve in curves_of(study.trials, sign_of(study.directions[0]), study.name)
-    ]
+    single = old_studies if len(directions) == 1 else []
+    curves = [c for s in single for c in curves_of(s.trials, sign_of(s.directions[0]), s.name)]
     prior = CurvePrior.of_curves(curves)
     rows, found = list[dict[str, Any]](), dict[str, list[BaseDistribution]]()
     for study in old_studies:
@@ -445,6 +442,13 @@ def read_studies(history: Any, rename: Mapping[str, str] | None = None) -> Any:
 def sign_of(direction: StudyDirection) -> float:
     """Returns 1 for an objective to maximize, and -1 for an objective to minimize."""
     return -1.0 if direction == StudyDirection.MINIMIZE else 1.0
+
+
+def warn_of_goal(outcome: str, direction: StudyDirection) -> None:
+    """Logs a warning if the name of a table's outcome suggests the opposite of a direction."""
+    if usual_goal(outcome) not in ("", direction.name[:3].lower()):
+        text = "The study %ss %r, whose name suggests the opposite: correct direction= of the study"
+        logger.warning(text, direction.name.lower(), outcome)
 
 
 def curves_of(trials: Sequence[FrozenTrial], sign: float, task: str = "") -> list[Curve]:

@@ -41,8 +41,8 @@ def plot_weights(model: TransferModel, ax: Axes | None = None, max_tasks: int = 
     """Draws the weight of each source task in a model.
 
     Args:
-        model: A fitted, non-batched model with a weight for each source task, or an average that
-            contains such a model.
+        model: A fitted, non-batched model with a weight for each source task, or an average of
+            models that contains such a model.
         ax: The axes to draw on; new axes if omitted.
         max_tasks: Maximum number of tasks to show. The tasks with the largest weights are shown.
 

@@ -73,6 +73,8 @@ class TransferPrior(Saved, ABC):
     outcome_scale_index: Tensor
     #: Element-wise transforms of the outcomes, applied before scaling; models inherit them.
     outcome_steps: Steps | None = ()
+    #: Names of the inputs; empty if the names are unknown.
+    feature_names: Sequence[str] = ()
     _facts = (("outcome_scale_index", get_args(OutcomeScale)),)
 
     def __init__(
@@ -92,6 +94,24 @@ class TransferPrior(Saved, ABC):
     def dim(self) -> int | None:
         """Number of input dimensions ``d``; ``None`` if any number is allowed."""
         return None
+
+    def check_inputs(self, names: Sequence[str], whose: str) -> None:
+        """Checks that inputs are the prior's inputs, in the same order.
+
+        Args:
+            names: The names of the inputs. The default names x0, x1, ... are not compared.
+            whose: The owner of the inputs, for the error message.
+
+        Raises:
+            InputDataError: If the number of inputs or a name differs.
+        """
+        text, pairs = "", list(zip(names, self.feature_names, strict=False))
+        if self.dim not in (None, len(names)):
+            text = f"{len(names)} inputs, but the prior has {self.dim} inputs"
+        elif (wrong := [pair for pair in pairs if len({*pair}) > 1]) and "x0" not in pairs[0]:
+            text = "the input {!r}, but the prior has {!r} in this place".format(*wrong[0])
+        if text:
+            raise InputDataError(f"{whose} has {text}: give the prior's inputs in the same order.")
 
     def input_transform_for(self, dim: int, given: InputTransform | None) -> InputTransform | None:
         """Returns the input transform of a model.
@@ -287,7 +307,7 @@ class ConditionedPrior(TransferPrior):
         super().__init__(units.outcome_scale, units.input_transform)
         self.outcome_steps = units.outcome_steps
         self.gps = gps
-        self.task_names = tuple(units.names)
+        self.task_names, self.feature_names = tuple(units.names), tuple(units.feature_names)
         if log_posterior is None:
             log_posterior = torch.full_like(units.mean, torch.nan)
         self.register_buffer("outcome_mean", units.mean.detach())
@@ -353,9 +373,8 @@ class ConditionedPrior(TransferPrior):
     @property
     def units(self) -> TaskUnits:
         """Transforms from the source tasks' data to the prior's inputs and outcomes."""
-        moments = self.outcome_mean, self.outcome_std
-        scale, steps = self.outcome_scale, self.outcome_steps
-        return TaskUnits(self.task_names, *moments, scale, self.input_transform, steps)
+        how = self.outcome_scale, self.input_transform, self.outcome_steps, self.feature_names
+        return TaskUnits(self.task_names, self.outcome_mean, self.outcome_std, *how)
 
     def outcomes(self) -> Tensor:
         """Returns all source outcomes, after the element-wise transforms but not standardized."""
@@ -487,8 +506,8 @@ class ConditionedPrior(TransferPrior):
             The new tasks, after the prior's element-wise transforms of outcomes.
 
         Raises:
-            InputDataError: If the new data are invalid, or do not have the prior's number of
-                inputs. Also if a new task has the name of a source task of the prior.
+            InputDataError: If the new data are invalid, or do not have the prior's inputs. Also if
+                a new task has the name of a source task of the prior.
         """
         tasks: Any = source_data
         if isinstance(tasks, SupervisedDataset):
@@ -501,12 +520,8 @@ class ConditionedPrior(TransferPrior):
             raise InputDataError(
                 f"The prior has a source task {taken[0]!r} already: give the new task another name."
             )
-        name, dim = task_names(tasks)[0], as_datasets(tasks)[0].X.shape[-1]
-        if dim != self.dim:
-            raise InputDataError(
-                f"The new source task {name!r} has {dim} inputs, but the prior has {self.dim} "
-                "inputs: give a task with the prior's inputs."
-            )
+        for name, data in zip(task_names(tasks), as_datasets(tasks), strict=True):
+            self.check_inputs(data.feature_names, f"The new source task {name!r}")
         return transform_outcomes(tasks, self.outcome_steps) if self.outcome_steps else tasks
 
     def without_observations(self) -> Self:

@@ -74,7 +74,7 @@ def track(
         what: A description of the parts, in the plural.
         total: The number of parts.
         show: ``True`` for a progress bar; ``False`` for neither a bar nor a log line. By default,
-            work of more than three seconds is logged, and has a bar on a terminal.
+            work of more than three seconds is logged, and has a bar if the output is a terminal.
 
     Yields:
         The parts.

@@ -77,8 +77,8 @@ def transfer_report(model: TransferModel) -> pd.DataFrame:
     :class:`SourceGPs`, of :class:`TransferGP` and of :class:`GuardedTransferGP`.
 
     Args:
-        model: A model whose prior is a :class:`SourceGPs`, an average that contains such a model,
-            or any :class:`GuardedTransferGP`.
+        model: One of three kinds of model: a model whose prior is a :class:`SourceGPs`; an average
+            of models that contains such a model; or a :class:`GuardedTransferGP` with any prior.
 
     Returns:
         A table with one row for each source task, indexed by its name, and a last row for all
@@ -89,9 +89,9 @@ def transfer_report(model: TransferModel) -> pd.DataFrame:
           sources' points.
         - ``variance``: the share of the outcomes' variance that the source's term of the prior mean
           explains; negative if the term and the outcomes are negatively correlated.
-        - ``weight``: the source's weight in the model. In an average with a plain GP, it is the
-          weight in the averaged model that uses the sources, and the last row has the total weight
-          of the transfer models in the average. NaN if there is no such weight.
+        - ``weight``: the source's weight in the model. For an average of models, the weight in the
+          member that uses the sources; the last row then has the total weight of all transfer
+          models in the average. NaN if there is no such weight.
         - ``slope``: the regression slope of the target on the source's mean, both standardized.
         - ``helpful``, ``inverted``: log Bayes factors of a positive and of a negative slope against
           a slope of zero.
@@ -138,7 +138,7 @@ def _report_on_sources(model: TransferModel, informed: OnSources, weight: float)
     Args:
         model: The model.
         informed: The model itself; if the model is an average, the member with the posteriors.
-        weight: The total weight of the transfer models in an average; NaN for any other model.
+        weight: The total weight of the transfer models if the model is an average; otherwise NaN.
 
     Returns:
         The table of :func:`transfer_report`.
@@ -261,10 +261,10 @@ def history_verdict(
 
     Among many sources that are unrelated to the target, a few look helpful by chance. A few helpful
     sources therefore count only if there is evidence that at least one source is helpful. The Bayes
-    factor of this hypothesis, ``B``, is the mean of the sources' Bayes factors. Helpful sources
-    also count only if the sum of their shares is not small; many small shares may add up. If all
-    runs are near the old tasks' optima, even helpful sources may look irrelevant, because the runs
-    vary too little. The verdict ``"irrelevant"`` therefore also requires that ``B`` is at most one.
+    factor of this hypothesis, ``B``, is the mean of the sources' Bayes factors. In addition,
+    the sum of the helpful sources' shares must not be small; each share may be small. If all runs
+    are near the old tasks' optima, even helpful sources may look irrelevant, because the runs vary
+    too little. The verdict ``"irrelevant"`` therefore also requires that ``B`` is at most one.
 
     Args:
         findings: The results of :func:`source_finding`, at least one.

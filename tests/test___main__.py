@@ -336,7 +336,7 @@ NO_PARAMETER = "A constraint uses the column 'cost' of the candidates, which is 
             "suggest: In the history: The table has no column 'logloss' (a similar column is "
             "'log_loss'): choose an existing column for --outcome. The table's columns are ",
         ),
-        ([*COMMAND, "new.csv"], "No file new.csv: correct its name. --append creates it in"),
+        ([*COMMAND, "new.csv"], "No file new.csv: correct its path. --append creates the"),
         ([*COMMAND, "old.csv"], "old.csv is named as old runs and as this study's runs"),
         ([*COMMAND, "runs.csv", "--runs", "runs.csv", *LOSS], "The third file and --runs both"),
         ([*COMMAND, "--append"], "--append adds rows to the file"),

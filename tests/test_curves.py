@@ -134,6 +134,12 @@ def test_full_length() -> None:
     assert full_length([curve(9, stopped=True)] * 2, usual=20.0) == 20
 
 
+def test_the_status_has_the_same_words_as_in_other_tables() -> None:
+    words = ["OK", "Success.", "PRUNED", "failed", "open"]
+    curves = read_curves(DataFrame({"loss": 1, "epoch": 1, "status": words}), "loss", "epoch")
+    assert [curve.stopped for curve in curves] == [False, False, True, True, None]
+
+
 def test_refusals() -> None:
     with pytest.raises(InputDataError, match="No learning curve is complete: give at least"):
         CurvePrior.fit(NEW.assign(status="stopped"), "loss", "epoch", "min", run="run")

@@ -134,7 +134,7 @@ class _AveragedLikelihood(GaussianLikelihood):
 
 
 class PlainGP(TargetGP):
-    """The member of an average of models that uses only the target's data, without sources."""
+    """The plain GP of an average of models: it uses only the target's data, without sources."""
 
     _warns = False  # the averaged models with sources already warn of the same data
 
@@ -147,9 +147,10 @@ class AveragedGP(  # type: ignore[misc]
     The averaged models, or *members*, are transfer models and a plain GP, which uses no sources.
     The prediction is the normal distribution with the moments of a mixture of the members'
     posteriors. Each member has its own data, likelihood and outcome transform. The standardized
-    outcomes of two members differ by a scale and a shift only, and the average uses the plain GP's
-    standardized outcomes. A fit fits every member and then computes the members' shares, which are
-    their weights in the mixture. The shares stay fixed until the next fit.
+    outcomes of two members differ by a scale and a shift only, so each member's predictions are
+    converted to the units of the plain GP's standardized outcomes. A fit fits every member and then
+    computes the members' shares, which are their weights in the mixture. The shares stay fixed
+    until the next fit.
 
     No exact GP has these predictions, so the model has no ``mean_module`` and no ``covar_module``.
 
@@ -198,7 +199,7 @@ class AveragedGP(  # type: ignore[misc]
 
     @property
     def plain(self) -> PlainGP:
-        """The averaged model that uses only the target's data, without sources."""
+        """The averaged model without sources: a plain GP on the target's data."""
         return cast(PlainGP, self.members[PLAIN_MEMBER])
 
     @property
@@ -208,7 +209,7 @@ class AveragedGP(  # type: ignore[misc]
 
     @property
     def used(self) -> list[bool]:
-        """One boolean per averaged model: whether its weight is positive for some target."""
+        """For each averaged model, whether its weight is above zero for at least one target."""
         return (self.shares != 0).reshape(-1, self.shares.shape[-1]).any(dim=0).tolist()
 
     @property
@@ -218,7 +219,7 @@ class AveragedGP(  # type: ignore[misc]
 
     @property
     def member_on_sources(self) -> OnSources | None:
-        """The first averaged model that is built on one GP for each source task.
+        """The first averaged model whose prior has a separate GP for each source task.
 
         ``None`` if there is no such model.
         """

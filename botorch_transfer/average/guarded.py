@@ -139,20 +139,22 @@ class GuardedTransferGP(AveragedGP):
     these tasks do not predict one another, ``p`` is zero, and predictions are constant.
 
     Use the model if old tasks may mislead, for instance because they come from another machine, or
-    because the sign of an outcome has changed. If the old tasks agree with one another, the first
-    evaluation still follows the old tasks. The cost is the sum of the costs of both models.
-    BoTorch's analytic noisy expected improvement takes exact GPs only: use
+    because the sign of an outcome has changed. The guard cannot protect the first evaluation, which
+    follows the old tasks if these tasks agree with one another. The cost is the sum of the costs of
+    both models. BoTorch's analytic noisy expected improvement takes exact GPs only: use
     ``qLogNoisyExpectedImprovement``.
 
     Args:
         prior: The third argument of ``transfer_model``: a prior, or source data.
         likelihood: A likelihood; by default Gaussian. The plain GP uses this likelihood, and the
             transfer model uses a copy.
-        covar_module: The transfer model's residual kernel; if omitted, the transfer model's own.
-        outcome_transform: The outcome transform of both models; if omitted, the transfer model's
-            own. Pass ``None`` if the outcomes are in the prior's units already. ``Log``, ``Bilog``
-            and ``Power``, alone or first in a chain, also apply to source data.
-        input_transform: A frozen transform of the inputs; if omitted, the transfer model's own.
+        covar_module: The residual kernel of the transfer model; if omitted, the default of
+            ``transfer_model``.
+        outcome_transform: The outcome transform of both models; if omitted, the default of
+            ``transfer_model``. Pass ``None`` if the outcomes are in the prior's units already.
+            ``Log``, ``Bilog`` and ``Power``, alone or first in a chain, also apply to source data.
+        input_transform: A frozen transform of the inputs; if omitted, the default of
+            ``transfer_model``.
         transfer_model: The class of the transfer model.
         transfer_options: Further arguments of the transfer model.
 

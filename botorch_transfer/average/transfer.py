@@ -40,7 +40,7 @@ from botorch_transfer.sources.scaml import ScaMLGP
 MEMBERS: Mapping[str, type[SourcePosteriorGP]] = {"population": PopulationGP, "scaml": ScaMLGP}
 
 #: Number of evaluations after which all models have the same weight in the averaged improvement.
-#: The evaluation with the last improvement counts as the first. See :func:`member_shares`.
+#: The evaluation that brought the most recent improvement is number one. See :func:`member_shares`.
 PATIENCE = 5
 
 
@@ -56,18 +56,19 @@ PLAIN_NOISE = Hyperparameter(partial(LogNormalPrior, -4.0, 1.0), 0.01, 1e-4, 10.
 
 
 def member_shares(Y: Tensor, num_members: int, patience: int = PATIENCE) -> Tensor:
-    """Computes each model's weight in an :class:`~.acquisition.AveragedImprovement`.
+    """Computes each model's share in an :class:`~.acquisition.AveragedImprovement`.
 
-    The shares are weights divided by their sum. The first model leads: it always has the weight
-    one. The other models have the weight ``1 / patience`` after an improvement. Each evaluation
-    without improvement adds ``1 / patience`` to their weight, up to one. So no share falls to zero,
-    and the other models gain influence if the leading model finds no further improvement.
+    A share is the model's weight divided by the sum of all weights. The first model leads: its
+    weight is always one. After an improvement, each other model has the weight ``1 / patience``.
+    Each evaluation without improvement adds ``1 / patience`` to this weight, up to one. So no share
+    falls to zero, and the other models gain influence if the leading model finds no further
+    improvement.
 
     Args:
         Y: A ``batch_shape x n`` tensor of outcomes, in the order of the evaluations.
         num_members: The number of models ``K``.
         patience: The number of evaluations after which all models have the same share. The
-            evaluation with the last improvement counts as the first.
+            evaluation that brought the most recent improvement is number one.
 
     Returns:
         A ``batch_shape x K`` tensor of shares that add up to one.
@@ -127,8 +128,9 @@ class TransferGP(AveragedGP):
             are standardized. If you give a transform, all models use this transform. Pass ``None``
             if the outcomes are in the priors' units already. ``Log``, ``Bilog`` and ``Power``,
             alone or first in a chain, also apply to source data.
-        members: The averaged models without the plain GP, by name: classes, or functions with the
-            same arguments. The first model leads the search, see :func:`member_shares`. By default
+        members: The averaged models without the plain GP, by name. Each is a class of transfer
+            models, or a function that takes the same arguments as such a class and returns a model.
+            The first model leads the search, see :func:`member_shares`. By default
             :class:`PopulationGP` and :class:`ScaMLGP`.
 
     Raises:
@@ -237,9 +239,10 @@ class TransferGP(AveragedGP):
 
         Returns:
             A ``2 x d`` tensor of bounds, after the input transform, one bound for each side of the
-            unit cube. A bound is infinite if the sources' inputs come as close to its side as
-            random points would. ``None`` if all bounds are infinite, or if no member's prior
-            contains the sources' inputs.
+            unit cube. A side's bound is infinite if a source input is close to this side: at a
+            distance of at most 0.05, or of at most 3 divided by the number of source points.
+            ``None`` if all bounds are infinite, or if no member's prior contains the sources'
+            inputs.
         """
         priors = (prior for prior in self.prior.values() if isinstance(prior, ConditionedPrior))
         if (prior := next(priors, None)) is None:
@@ -343,8 +346,8 @@ def transfer_models(
         ``fit_gpytorch_mll(SumMarginalLogLikelihood(models.likelihood, models))``.
 
     Raises:
-        InputDataError: If a source task has another number of outcomes than the target, or the
-            data are invalid; the message names the task.
+        InputDataError: If the number of outcomes of a source task differs from the target's, or if
+            the data are invalid; the message names the task.
         ValueError: If ``model_class`` rejects any of ``options``.
 
     Example:

@@ -202,11 +202,16 @@ ENDED = _words(
     "stopped, early stopped, pruned, not measured, not determined, nd, nm"
 )
 
-#: Words in a status that have no effect: the run is done if it has an outcome, and else pending.
-NEUTRAL = _words(
+#: Words in a status that mean a finished run.
+DONE = _words(
     "ok, okay, done, complete, completed, finished, success, successful, succeeded, good, valid, "
-    "yes, true, passed, closed, waiting, queued, scheduled, planned, proposed, suggested, "
-    "candidate, staged, started, ongoing, open, todo, to do, new"
+    "yes, true, passed, closed"
+)
+
+#: Words in a status that have no effect: the run is done if it has an outcome, and else pending.
+NEUTRAL = DONE | _words(
+    "waiting, queued, scheduled, planned, proposed, suggested, candidate, staged, started, "
+    "ongoing, open, todo, to do, new"
 )
 
 #: Words in an outcome or a status that mean an empty cell.
@@ -465,6 +470,15 @@ def _fate(word: str) -> str:
     if beginnings & FAILED and not (NEGATIONS - {"no"}) & {*tokens}:
         return "failed"
     return "ended" if beginnings & ENDED else ""
+
+
+def cut_short(status: Any) -> bool | None:
+    """Returns whether a run ended before it was complete, from the cell of its status.
+
+    Returns ``None`` if the cell is empty, has an unknown word, or means a planned or running run.
+    """
+    word = _word(status)
+    return True if _fate(word) else False if word in DONE else None
 
 
 def _fates(frame: DataFrame, status: str | None, task: str | None) -> NDArray[Any]:

@@ -60,7 +60,7 @@ class SourceWeights(Module, ABC):
     @property
     @abstractmethod
     def weights(self) -> Tensor:
-        """The weights of the summed source posteriors, a ``batch_shape x M`` tensor."""
+        """The weight of each source posterior in the sum, a ``batch_shape x M`` tensor."""
 
     @property
     def all_weights(self) -> Tensor:
@@ -169,7 +169,7 @@ class TaskWeights(SourceWeights):
         self.tasks = tasks
 
     def selected(self, gps: ConditionedBatch) -> tuple[ConditionedBatch, Tensor]:
-        """Returns the source GPs and the weights of the selected tasks.
+        """Returns the source GPs of the selected tasks, and the weights of these tasks.
 
         The selected GPs of the last call are cached.
 
@@ -198,7 +198,7 @@ def _set_weights(module: TaskWeights, value: Tensor) -> None:
 
 
 class EnsembleWeights(SourceWeights):
-    """Weights of the source tasks and of the target's own model, which add up to one.
+    """Weights, adding up to one, of the source tasks and of the target's own model.
 
     These weights are called *shares*. The ensemble computes the shares, and passes them to
     :meth:`set`. The shares are stored as a parameter that requires no gradient, so that they are
@@ -242,9 +242,9 @@ class EnsembleWeights(SourceWeights):
 
 
 class WeightedSumKernel(PriorKernel):
-    r"""Posterior covariance of a weighted sum of source GPs: ``Σ_m w_m² Σ_m(x, x')``.
+    r"""Posterior covariance of a weighted sum of source GPs: ``Σ_m w_m² k_m(x, x')``.
 
-    ``w_m`` is the weight of source GP ``m``, and ``Σ_m(x, x')`` is its posterior covariance.
+    ``w_m`` is the weight of source GP ``m``, and ``k_m(x, x')`` is its posterior covariance.
     Use this kernel with :class:`WeightedSumMean` in the prior of a target model. ScaML-GP also adds
     a residual kernel, see Eq. (6) of [Tighineanu2023scaml]_.
 
@@ -319,7 +319,7 @@ class WeightedSumKernel(PriorKernel):
         return SourcePath(*selected, sample_shape + batch_shape, num_features)
 
     def expand(self, mean: Mean, rest: Expansion, T: Tensor) -> Expansion | None:
-        """Expands the prior mean ``mean`` and this kernel, see :meth:`.PriorKernel.expand`.
+        """Writes the prior with this mean and kernel as a sum, see :meth:`.PriorKernel.expand`.
 
         Returns ``None`` in three cases: the weights or the source GPs of ``mean`` differ from this
         kernel's, the source tasks are not independent, or the result would need too much memory.

@@ -103,9 +103,10 @@ class Conditioned(ABC):
     inputs of all batches. Each GP then needs only one matrix product. This class flattens the
     inputs, and restores the batch dimensions in the results.
 
-    In tensor shapes, ``gps`` stands for the dimensions of the GPs: one dimension if all GPs are
-    evaluated at the same inputs, or the batch shape of batched hyperparameters. In the shape of a
-    result, ``gps`` comes after all other batch dimensions of the inputs.
+    In tensor shapes, ``gps`` stands for the batch dimensions of the GPs. Without batched
+    hyperparameters, ``gps`` is one dimension, and all GPs are evaluated at the same inputs. With
+    batched hyperparameters, ``gps`` is their batch shape, and the batch shape of the inputs ends
+    with it. In the shape of a result, ``gps`` follows all other batch dimensions.
     """
 
     prior_mean: Tensor
@@ -212,7 +213,7 @@ class Conditioned(ABC):
 
     @contextmanager
     def sharing(self, x: Tensor) -> Iterator[None]:
-        """Caches the kernel values between ``x`` and the data within a ``with`` block.
+        """Within a ``with`` block, caches the kernel values between ``x`` and the data.
 
         The mean, the variance and the covariances at ``x`` depend on the same kernel values. Within
         the block, these kernel values are computed only once. The cached tensors keep their
@@ -367,8 +368,8 @@ def in_parts(
     Args:
         function: The function to evaluate.
         x: A ``batch_shape x n x d`` tensor of inputs.
-        width: Number of values that ``function`` computes for one of the ``n`` rows of inputs, in
-            all elements of ``batch_shape`` together.
+        width: Number of values that ``function`` computes for one index of the dimension ``n``,
+            summed over all elements of ``batch_shape``.
         dim: The dimension of the results along which blocks are concatenated.
         cpu_divisor: Factor by which blocks are smaller on a CPU, so that they fit the CPU's cache.
 
@@ -397,7 +398,8 @@ def times(matrices: Tensor, vectors: Tensor) -> Tensor:
         vectors: A ``sample_shape x G x N`` tensor of samples.
 
     Returns:
-        The products. Their shape is the broadcast of ``...`` and ``sample_shape``, and ``G x n``.
+        The products, a ``b x G x n`` tensor, where ``b`` is the broadcast of ``...`` and
+        ``sample_shape``.
 
     Example:
         >>> times(torch.eye(2).unsqueeze(0), torch.tensor([[[1.0, 2.0]], [[3.0, 4.0]]])).shape
@@ -436,11 +438,11 @@ class ConditionedBatch(Conditioned, DoubleState):
     r"""Base class for ``G`` conditioned GPs with ``Q`` stationary kernels.
 
     Each independent source task has its own stationary kernel. In a hierarchy of tasks, the kernel
-    of the last task is the sum of all ``Q`` kernels. :meth:`aggregate` computes the values of the
-    ``G`` GPs from the values of the ``Q`` kernels. A prediction evaluates the kernels between the
-    new inputs and ``points``. These are either inducing points or the inputs of the data. No tensor
-    is fitted, so all tensors are buffers. The buffers are in double precision. Predictions have the
-    dtype of the inputs.
+    of the last source task is the sum of all ``Q`` kernels. :meth:`aggregate` computes the values
+    of the ``G`` GPs from the values of the ``Q`` kernels. A prediction evaluates the kernels
+    between the new inputs and ``points``. The tensor ``points`` contains either inducing points or
+    the inputs of the data. No tensor is fitted, so all tensors are buffers. The buffers are in
+    double precision. Predictions have the dtype of the inputs.
 
     Args:
         lengthscale: A ``Q x d`` tensor.
@@ -714,7 +716,7 @@ class InducingPoints:
 
         Each step adds the input with the largest remaining variance. The remaining variance is the
         variance of the function given its values at the points chosen before. The selection stops
-        when the average remaining variance is small compared with the prior variance, and with the
+        when the average remaining variance is small compared with both the prior variance and the
         smallest noise variance.
 
         Args:
@@ -1048,7 +1050,7 @@ def groups_of_like_size(sizes: Tensor, tasks: Tensor, elements: int) -> Iterator
         tasks: The indices of the tasks to split.
         elements: The maximum total number of elements of a group's covariance matrices. All
             matrices of a group are padded to the size of the largest matrix. A group has at least
-            one task, even if the task's matrix has more elements.
+            one task, even if this task's matrix alone has more than ``elements`` elements.
 
     Yields:
         The indices of the tasks of one group, ascending. The groups with the largest tasks come

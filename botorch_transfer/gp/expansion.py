@@ -302,7 +302,7 @@ def terms_of(kernel: Kernel) -> Iterator[Kernel]:
 
 @torch.no_grad()
 def expand(mean: Mean, kernel: Kernel, T: Tensor) -> Expansion | None:
-    """Writes a GP prior as a sum of constants and of kernel values at fixed points.
+    """Writes a GP prior as constants plus sums of kernel values between inputs and fixed points.
 
     The kernel must be a sum of stationary kernels and at most one :class:`PriorKernel`. If there is
     a :class:`PriorKernel`, its method ``expand`` must support the mean. Otherwise, the mean must be

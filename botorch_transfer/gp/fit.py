@@ -154,9 +154,9 @@ class MAPOptions:
             outcome.
         n_jobs: The number of joblib processes that fit chunks. ``None`` uses the settings of
             ``joblib.parallel_config``, for example a dask cluster. With ``1``, this process fits
-            one chunk on each of PyTorch's threads. The threads share ``chunk_elements``.
+            one chunk on each of PyTorch's threads. ``chunk_elements`` is divided among the threads.
         progress: Whether to show a progress bar over the chunks. By default, a fit of more than
-            three seconds writes a log line, and shows a bar on a terminal.
+            three seconds logs its expected duration, and shows a bar if the output is a terminal.
 
     Raises:
         ValueError: If a number is out of range.

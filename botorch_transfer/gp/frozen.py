@@ -114,7 +114,7 @@ class FrozenPosterior:
         return mean.to(X), covariance.to(X)
 
     def further(self, X: Tensor, Y: Tensor, noise: Tensor) -> FurtherData:
-        """Precomputes terms that condition :meth:`joint` on additional data, such as fantasies.
+        """Precomputes terms by which :meth:`joint` adds data, such as fantasies, to the posterior.
 
         Args:
             X: A ``batch_shape x q x d`` tensor of transformed inputs.
@@ -122,7 +122,8 @@ class FrozenPosterior:
             noise: A ``batch_shape x q`` tensor of noise variances.
 
         Returns:
-            The inputs of the additional data and the terms, with their autograd graph.
+            The inputs of the added data, and the precomputed terms. All tensors keep their autograd
+        graph.
         """
         points = JointInputs(self.expansion, X.double())
         root = psd_safe_cholesky(points.covariance(points) + noise.double().diag_embed())
@@ -233,7 +234,7 @@ class JointInputs:
     def columns(self) -> Tensor:
         """The constant and linear terms of mean, variance, and covariances with the fixed inputs.
 
-        The quadratic terms, squares and products of whitened kernel values, are not included. The
+        The quadratic terms (squares and products of whitened kernel values) are not included. The
         property is a ``batch_shape x q x (2 + T)`` tensor.
         """
         return self._flat[0].unflatten(0, self.x.shape[:-1])

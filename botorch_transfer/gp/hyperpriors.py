@@ -339,7 +339,7 @@ class GPHyperparameters:
         return LogPrior([(part.prior(), size) for part, size in self.columns(dim)])
 
     def columns(self, dim: int) -> list[tuple[Hyperparameter, int]]:
-        """Returns pairs of a hyperparameter and its number of values, in a GP of ``dim`` inputs."""
+        """Returns each hyperparameter and its number of elements for ``dim``-dimensional inputs."""
         return [(self.lengthscale, dim), (self.outputscale, 1), (self.noise, 1)]
 
 
@@ -477,9 +477,10 @@ def start_and_bounds(prior: Prior) -> tuple[Tensor, Tensor, Tensor]:
     """Computes the starting value and bounds of a hyperparameter from its hyperprior.
 
     The starting value is the hyperprior's mean. The bounds of a Gamma hyperprior are multiples of
-    the mean. If the shape is at most one, the lower bound is also at least the first percentile.
-    Without this limit, a fit to few points would end at zero, the mode of the density. For a
-    uniform hyperprior, the bounds are the ends of the hyperprior's interval.
+    the mean. If the Gamma distribution's shape parameter is at most one, the lower bound is the
+    larger of its multiple of the mean and the first percentile. Without the percentile, a fit to
+    few points would end at zero, the mode of the density. For a uniform hyperprior, the bounds are
+    the ends of the hyperprior's interval.
 
     Args:
         prior: A Gamma or uniform prior, univariate or of ``d`` independent hyperparameters.

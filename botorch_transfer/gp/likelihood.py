@@ -80,14 +80,15 @@ def log_density(root: Tensor, whitened: Tensor) -> Tensor:
 
 
 def average_log_density(errors: Tensor, covariance: Tensor, residual: Tensor) -> Tensor:
-    """Averages the density of each source's errors over possible residual covariances.
+    """Averages each source's error density over ``G`` possible covariances of the residual.
 
     For source ``m``, returns ``log (1/G) Σ_g N(errors_m; 0, covariance_m + residual_g)``.
 
     Args:
         errors: An ``M x n`` tensor: the target's outcomes minus the mean of each source's GP.
         covariance: An ``M x n x n`` tensor: the posterior covariance of each source's GP.
-        residual: A ``G x n x n`` tensor of possible covariances of residual and noise.
+        residual: A ``G x n x n`` tensor of possible covariance matrices of the sum of residual and
+            noise.
 
     Returns:
         An ``M`` tensor of log densities, one for each source.
@@ -109,7 +110,7 @@ def average_log_density(errors: Tensor, covariance: Tensor, residual: Tensor) ->
 def log_densities_of_slopes(
     slopes: Tensor, Y: Tensor, mean: Tensor, covariance: Tensor, residual: Tensor
 ) -> Tensor:
-    """Evaluates the log density of the target's outcomes, given that the target is a scaled source.
+    """Evaluates the log density of the target's outcomes for each source and each slope.
 
     The model of the outcomes is ``slope * source + residual``. The distribution of ``source`` is
     the posterior of the source's GP.
@@ -119,8 +120,8 @@ def log_densities_of_slopes(
         Y: An ``n`` tensor of the target's outcomes.
         mean: An ``M x n`` tensor: the posterior mean of each source's GP.
         covariance: An ``M x n x n`` tensor: the posterior covariance of each source's GP.
-        residual: A ``G x n x n`` tensor of possible covariances of residual and noise, see
-            :func:`average_log_density`.
+        residual: A ``G x n x n`` tensor of possible covariance matrices of the sum of residual and
+            noise, see :func:`average_log_density`.
 
     Returns:
         An ``M x S`` tensor of log densities, one for each source and each slope.
@@ -305,8 +306,8 @@ def stationary_nll_and_gradient(
         max_elements: The maximum number of covariance matrix elements to evaluate at once; at least
             one matrix is evaluated. On a CPU, values above ``BLOCK_ELEMENTS`` have no effect.
         squares: An ``N² x d`` tensor of the squared differences between inputs, if all GPs have the
-            same inputs. By default, distances are computed from ``X``; if the GPs have only few
-            points, ``squares`` is faster.
+            same inputs. If omitted, distances are computed from ``X``, which is slower for GPs
+            with few points.
 
     Returns:
         ``P`` values, and their derivatives. The value and the derivatives of a GP are NaN if its
@@ -541,7 +542,7 @@ class _AddedNoise(DerivedNoise):
 
 
 def added_variance(likelihood: Any) -> Tensor | float:
-    """Returns the variance that an :class:`AddedNoiseLikelihood` adds; zero for any other."""
+    """Returns the variance added by an :class:`AddedNoiseLikelihood`; zero for other classes."""
     return likelihood.added if isinstance(likelihood, AddedNoiseLikelihood) else 0.0
 
 

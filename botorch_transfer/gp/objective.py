@@ -12,15 +12,15 @@ L-BFGS-B minimizes all rows at once (:func:`minimize_batched`). Without a closed
 optimizer runs one start after another by automatic differentiation (:class:`AutogradObjective`).
 ``fit_gpytorch_mll`` fits every transfer model by :func:`fit_from_starts`.
 
-For a target model, the posterior means ``μ_m`` and covariances ``Σ_m`` of the source GPs at the
+For a target model, the posterior means ``μ_m`` and covariances ``K_m`` of the source GPs at the
 target's training inputs are computed once. The prior mean of the target is ``Σ_m w_m μ_m`` with the
 source weights ``w_m``. The additional covariance ``C`` in :mod:`~.gp.likelihood` is
-``Σ_m w_m² Σ_m``. With ``α`` and ``G`` from :mod:`~.gp.likelihood`, the derivative of the negative
+``Σ_m w_m² K_m``. With ``α`` and ``G`` from :mod:`~.gp.likelihood`, the derivative of the negative
 log likelihood (NLL) is
 
 .. code-block:: text
 
-    ∂NLL/∂w_m = -αᵀμ_m + 2 w_m tr(G Σ_m)
+    ∂NLL/∂w_m = -αᵀμ_m + 2 w_m tr(G K_m)
 
 Two settings make small fits faster: SciPy's BLAS uses one thread (:func:`single_threaded_scipy`),
 and the allocator keeps freed memory (:func:`keep_freed_memory`).
@@ -99,8 +99,8 @@ def single_threaded_scipy() -> Iterator[None]:
     """Limits SciPy's BLAS to one thread in the whole process, while the context is active.
 
     A step of L-BFGS-B works on a dozen numbers, and is slower with several threads. If fits overlap
-    in time, only the first fit sets and resets the limit. If each fit did this, a later fit could
-    store the limit of one thread as the original limit, and then reset the process to one thread.
+    in time, only the first fit sets and resets the limit. If each fit did both, a later fit could
+    take the first fit's limit for the original limit, and leave the process with one thread.
     """
     if not _in_force.acquire(blocking=False):
         yield
@@ -637,14 +637,14 @@ class ClosedFormObjective(FitObjective):
 
 
 def is_gaussian_or_known(likelihood: Any) -> bool:
-    """Returns whether a likelihood has one learned noise variance, known variances, or their sum.
+    """Returns whether a likelihood has one learned noise variance, known variances, or both.
 
     Args:
         likelihood: The likelihood.
 
     Returns:
-        ``True`` for these noise models; ``False`` for others, such as learned heteroskedastic
-        noise.
+        ``True`` for these noise models, even if a learned variance is added to known variances.
+        ``False`` for others, such as learned heteroskedastic noise.
     """
     if type(likelihood) in (FixedNoiseGaussianLikelihood, UnseenNoiseLikelihood):
         return likelihood.second_noise_covar is None
@@ -682,8 +682,9 @@ class TargetObjective(ClosedFormObjective):
         """Builds the fit objective of a model, if the objective has closed-form gradients.
 
         The closed form applies to exact GPs whose residual has an RBF or Matérn kernel. The noise
-        must have one learned variance, known variances, or their sum. Hyperpriors of lengthscales,
-        signal variance, noise, mean and weights must be univariate.
+        must have one learned variance, known variances, or one learned variance plus known
+        variances. Hyperpriors of lengthscales, signal variance, noise, mean and weights must be
+        univariate.
 
         Args:
             mll: The marginal log likelihood of a model with target data, in training mode.
@@ -706,7 +707,7 @@ class TargetObjective(ClosedFormObjective):
 
     @classmethod
     def params(cls, model: Any) -> dict[str, Param]:
-        """Returns the hyperparameters of kernel, noise, mean and source weights, by name."""
+        """Returns all hyperparameters of the target model, by name."""
         params = kernel_params(_residual_and_sources(model.covar_module)[0])
         if isinstance(model.likelihood, GaussianLikelihood):
             params["noise"] = Param(model.likelihood.noise_covar, "noise")
@@ -763,10 +764,10 @@ def _residual_and_sources(kernel: Kernel) -> tuple[Kernel, WeightedSumKernel | N
 
 
 def _task_weights(model: Any) -> set[SourceWeights | None]:
-    """Returns the set of the source weights of a model's mean and kernel.
+    """Returns the weight objects of a model's mean and kernel, as a set.
 
-    Usually, the mean and the kernel share one object. The set contains ``None`` if the mean or the
-    kernel is a sum of sources without weights.
+    Usually, the mean and the kernel share one object, and the set has one element. The set contains
+    ``None`` if the mean or the kernel is a sum of sources without weights.
     """
     _, sources = _residual_and_sources(model.covar_module)
     weighted = WeightedSumMean, WeightedSumKernel
@@ -813,9 +814,9 @@ def fit_from_starts(
     """Fits a model from several starts and keeps the best optimum.
 
     The fit maximizes the marginal log likelihood plus the log hyperpriors. If the gradients have a
-    closed form, each model of a batch keeps its own best optimum. In other cases, with options
-    other than ``maxiter``, or with further arguments, BoTorch's optimizer fits the model, and a
-    whole batch keeps the start with the best sum of the models' objectives.
+    closed form, if ``options`` has no key except ``maxiter``, and if there are no further
+    arguments, each model of a batch keeps its own best optimum. Otherwise, BoTorch's optimizer fits
+    the model, and a whole batch keeps the start with the best sum of the models' objectives.
 
     Args:
         mll: The marginal log likelihood of a single-outcome model with data, in training mode.

@@ -42,7 +42,7 @@ MIN_FEATURES = 1024
 
 
 class ModelPath(SamplePath):
-    """Base class of functions drawn from a GP, as BoTorch paths without an ensemble dimension."""
+    """Base class of BoTorch sample paths of GPs. The paths have no ensemble dimension."""
 
     def set_ensemble_as_batch(self, ensemble_as_batch: bool) -> None:
         """Does nothing, because this path has no ensemble dimension. BoTorch calls this method."""
@@ -73,11 +73,11 @@ class MeanPath(ModelPath):
 
 
 class FrozenPath(ModelPath):
-    """Functions drawn from the posterior of an exact GP, evaluated in closed form.
+    """Functions drawn from the closed-form posterior of an exact GP.
 
     Args:
         posterior: The posterior of transformed outcomes.
-        prior: Functions of transformed inputs that are drawn from the prior.
+        prior: Functions that are drawn from the prior. They take transformed inputs.
         X: An ``n x d`` tensor of transformed training inputs.
     """
 
@@ -245,7 +245,8 @@ def condition_paths(
 
     Args:
         model: The model in evaluation mode, with target points.
-        prior: Functions of transformed inputs that are drawn from the prior of the exact GP.
+        prior: Functions that are drawn from the prior of the exact GP. They take transformed
+            inputs.
         update_strategy: Function that conditions the paths, see BoTorch's ``draw_matheron_paths``.
 
     Returns:
@@ -270,9 +271,9 @@ class SourcePath(ModelPath):
 
     The path evaluates ``Σ_g w_g (f_g - μ_g)``. Source function ``f_g`` has the weight ``w_g`` and
     the posterior mean ``μ_g``. For each kernel, a function ``f`` is drawn from the prior by random
-    features. Matheron's rule then conditions the function on the source data:
-    ``f(x) - k(x, X) K⁻¹ (f(X) + ε)``, where ``K`` is the covariance matrix of the source data, and
-    ``ε`` is sampled from the noise.
+    features. Matheron's rule then turns ``f`` into the deviation of a posterior sample from the
+    posterior mean: ``f(x) - k(x, X) K⁻¹ (f(X) + ε)``, where ``K`` is the covariance matrix of the
+    source data, and ``ε`` is sampled from the noise.
 
     Args:
         gps: The source GPs.

@@ -21,9 +21,11 @@ M = TypeVar("M", bound=Module)
 
 
 def shallow_copy(module: M) -> M:
-    """Copies a module and its submodules, but shares their tensors.
+    """Copies a module and its submodules, but not their tensors.
 
-    The original does not change if the copy is moved to a device or loads a ``state_dict``.
+    Moving the copy to a device gives the copy new buffers; the original keeps its buffers. Loading
+    a ``state_dict`` into the copy does the same if the module is a :class:`NamedState`. Parameters
+    always stay shared.
 
     Args:
         module: The module. A submodule that is registered twice is copied once.

@@ -50,8 +50,8 @@ MAX_JOINT_POINTS = 512
 def evaluated(covariance: LinearOperator) -> Tensor | LinearOperator:
     """Evaluates a lazy covariance matrix of predictions, unless the matrix is large.
 
-    Noisy acquisition functions select blocks of the covariance matrix. If the matrix were lazy,
-    each selection would evaluate the kernel again. However, a large matrix stays lazy: a plot of
+    Noisy acquisition functions select blocks of the covariance matrix. If the matrix stayed
+    lazy, each selection would evaluate the kernel again. Only a large matrix stays lazy: a plot of
     thousands of points needs only the variances.
 
     Args:
@@ -109,9 +109,9 @@ class Strategy:
         X: A ``batch_shape x n x d`` tensor of the data's transformed inputs.
         Y: A ``[num_fantasies x] batch_shape x n`` tensor of the data's transformed outcomes.
         get_noise: Function that returns the noise variances of ``Y``, a tensor that broadcasts to
-            the shape of ``Y``. The first prediction from the posterior calls this function. It is
-            not called earlier, because the hyperparameters may change after predictions from the
-            prior.
+            the shape of ``Y``. The function is called when the posterior is first evaluated.
+            Earlier predictions from the prior do not call it, because the hyperparameters may still
+            change.
         given: Closed-form posterior without the points that :meth:`with_data` added. ``None`` if
             no points were added, or if there is no closed form.
     """
@@ -177,8 +177,8 @@ class Strategy:
 
         Args:
             T: A ``T x d`` tensor of transformed inputs: the inputs of the data, optionally followed
-                by other inputs. The posterior can then also compute the covariances between
-                candidates and the other inputs.
+                by other inputs. If there are other inputs, the posterior can also compute their
+                covariances with candidates.
             *options: Further arguments of :class:`.FrozenPosterior`.
 
         Returns:
@@ -256,9 +256,9 @@ class Strategy:
     def _closed_form(self, X: Tensor) -> tuple[Tensor, Tensor] | None:
         """Evaluates the posterior mean and covariance in closed form, or returns ``None``.
 
-        The closed form is used in two cases: if :meth:`with_data` added points, or if the model has
-        source GPs and ``X`` requires a gradient. Returns ``None`` in all other cases, if the prior
-        is not supported, or if the closed form would take too much memory.
+        The closed form is used only if :meth:`with_data` added points, or if the model has source
+        GPs and ``X`` requires a gradient. Even then, the method returns ``None`` if the prior is
+        not supported, or if the closed form would take too much memory.
         """
         posterior = self.given
         if posterior is None and X.requires_grad and settings.detach_test_caches.on():

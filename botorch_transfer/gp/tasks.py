@@ -90,8 +90,8 @@ def check_padded_size(
 ) -> None:
     """Checks that a padded batch of source tasks does not take too much memory.
 
-    Every task is padded to the size of the largest task, so all tasks take the same memory.
-    One large task among many small tasks therefore makes the batch large.
+    Every task is padded to the size of the largest task, so each task takes as much memory as the
+    largest task. One large task among many small tasks therefore makes the batch large.
 
     Args:
         names: The tasks' names.
@@ -191,7 +191,7 @@ class PaddedTasks:
         return PaddedTasks(X, Y, Yvar, mask[:, :size], self.fixed_noise[index], covariance)
 
     def typical(self, most: int) -> PaddedTasks:
-        """Reduces tasks with more than ``most`` points to this number, see :func:`typical_rows`."""
+        """Returns the tasks with at most ``most`` points each, see :func:`typical_rows`."""
         if self.mask.shape[-1] <= most:
             return self
         rows = [
@@ -326,17 +326,18 @@ def outcome_variance(scale: OutcomeScale, moments: OutcomeMoments) -> float:
 def target_transform(
     scale: OutcomeScale, moments: OutcomeMoments, batch_shape: torch.Size
 ) -> PooledStandardize | None:
-    """Builds the outcome transform that scales a target's outcomes like the source outcomes.
+    """Builds the outcome transform of a target, which depends on the scaling of the sources.
 
     Args:
         scale: The scaling of the source outcomes.
-        moments: The mean and the standard deviation of all source outcomes.
+        moments: The mean and the standard deviation of all source outcomes before scaling.
         batch_shape: The batch shape of the target model.
 
     Returns:
         ``None`` for ``"raw"``. For ``"pooled"``, a transform that standardizes by the mean and the
-        standard deviation of the source outcomes. For ``"per_task"``, a transform that standardizes
-        by the mean and the standard deviation of source and target outcomes together.
+        standard deviation of the unscaled source outcomes. For ``"per_task"``, a transform that
+        standardizes by the mean and the standard deviation of the union of the unscaled source
+        outcomes and the target's outcomes.
     """
     if scale == "raw":
         return None
@@ -357,6 +358,7 @@ class TaskUnits:
             parameters.
         outcome_steps: Element-wise transforms, applied to the outcomes before the scaling. ``None``
             if the transforms are unknown.
+        feature_names: The names of the user's inputs; empty if the names are unknown.
     """
 
     names: Sequence[str]
@@ -365,6 +367,7 @@ class TaskUnits:
     outcome_scale: OutcomeScale = "per_task"
     input_transform: InputTransform | None = None
     outcome_steps: Steps | None = ()
+    feature_names: Sequence[str] = ()
 
     def select(self, tasks: Tensor) -> TaskUnits:
         """Returns the transforms of the tasks with the given indices."""
@@ -380,10 +383,9 @@ class TaskUnits:
         names = list(self.names)
         for name in other.names:
             names.append(f"{name} ({len(names)})" if name in names else name)
-        mean, std = other.mean.to(self.mean), other.std.to(self.std)
-        return replace(
-            self, names=names, mean=torch.cat([self.mean, mean]), std=torch.cat([self.std, std])
-        )
+        mean = torch.cat([self.mean, other.mean.to(self.mean)])
+        std = torch.cat([self.std, other.std.to(self.std)])
+        return replace(self, names=names, mean=mean, std=std)
 
 
 def scaled_tasks(
@@ -414,7 +416,9 @@ def scaled_tasks(
     transform = frozen_input_transform(input_transform, datasets)
     tasks = PaddedTasks.from_datasets(datasets, transform)
     mean, std = outcome_scales(tasks, outcome_scale)
-    return tasks.standardize(mean, std), TaskUnits(names, mean, std, outcome_scale, transform)
+    inputs = datasets[0].feature_names
+    units = TaskUnits(names, mean, std, outcome_scale, transform, feature_names=inputs)
+    return tasks.standardize(mean, std), units
 
 
 # ------------------------------------------------------------------------- models fitted elsewhere

@@ -75,7 +75,7 @@ from botorch_transfer.progress import track
 
 @savable
 class ConditionedHierarchy(ConditionedBatch):
-    r"""The prior of SHGP: the posterior of a hierarchy's last task, given the data of all tasks.
+    r"""The prior of SHGP: the posterior of the last source task, given all source data.
 
     Each task is one *level*: the level below plus a difference. Build the posterior by
     :meth:`from_data`.
@@ -137,12 +137,12 @@ class ConditionedHierarchy(ConditionedBatch):
     @classmethod
     @torch.no_grad()
     def from_data(cls, data: Observations, *own: Any, **named: Any) -> Self:
-        """Builds the posterior of the last task, given the data of all tasks.
+        """Builds the posterior of the last source task, given the data of all source tasks.
 
         Args:
-            data: The data of all tasks; the task index of a point is its level.
-            *own: The arguments of the constructor from ``lengthscale`` on.
-            **named: The same arguments by name.
+            data: The data of all source tasks; the task index of a point is its level.
+            *own: Positional arguments for the constructor, starting with ``lengthscale``.
+            **named: The same arguments, given by name.
 
         Returns:
             The posterior.
@@ -205,7 +205,7 @@ class ConditionedHierarchy(ConditionedBatch):
     def aggregate(self, values: Tensor, dim: int) -> Tensor:
         """Sums ``values`` over the levels, which are the dimension ``dim``.
 
-        The last task is the sum of the differences of all levels.
+        The last source task is the sum of the differences of all levels.
         """
         return values.sum(dim=dim, keepdim=True)
 
@@ -224,7 +224,7 @@ class ConditionedHierarchy(ConditionedBatch):
         return self.solve(of_rows + self.noise.sqrt() * normal)
 
     def flat_cross(self, x: Tensor) -> Tensor:
-        """Evaluates prior covariances between the last task at ``P x d`` inputs and all data.
+        """Evaluates prior covariances of the last source task at ``P x d`` inputs with all data.
 
         Returns:
             A ``1 x P x N`` tensor, for ``N`` data points.
@@ -244,7 +244,8 @@ class ConditionedHierarchy(ConditionedBatch):
     def _joint(self, crosses: list[Tensor]) -> Tensor:
         """Sums the kernel matrices of all levels from :meth:`_level_crosses`.
 
-        Each level's matrix is first padded by zero columns for the data of all lower levels.
+        Before the sum, each level's matrix is padded on the left with a column of zeros for each
+        data point of the lower levels.
         """
         first, *others = zip(crosses, self._rows, strict=True)
         return sum((pad(x, (rows.start, 0)) for x, rows in others), start=first[0]).unsqueeze(0)
@@ -252,7 +253,7 @@ class ConditionedHierarchy(ConditionedBatch):
 
 @savable
 class BoostedHierarchy(ConditionedHierarchy):
-    r"""Posterior of the last task of a hierarchy whose tasks use only the previous task's mean.
+    r"""Posterior of the last source task, if each task uses only the mean of the task below.
 
     It is the prior of MHGP and BHGP. The mean needs only a Cholesky factor for each task. The
     covariance is the covariance of BHGP, which includes the uncertainty of the means. The
@@ -424,10 +425,10 @@ class SourceHierarchy(ConditionedPrior):
             kernel: ``"rbf"``, ``"matern12"``, ``"matern32"`` or ``"matern52"``.
             hyperparameters: Hyperpriors, starts and bounds of the hyperparameters. Give one object
                 for all tasks, or a pair of objects: for the first task, and for all later tasks,
-                whose kernels describe differences. The defaults are the values of the ScaML-GP
-                paper for source tasks and for the residual, but with a higher upper bound of the
-                noise variance. ``None`` gives maximum likelihood, as in
-                [Tighineanu2022hierarchical]_.
+                whose kernels describe differences. By default, the first task has the ScaML-GP
+                paper's values for source tasks, and all later tasks have the paper's values for the
+                residual, but the upper bound of the noise variance is higher. ``None`` gives
+                maximum likelihood, as in [Tighineanu2022hierarchical]_.
             outcome_scale: Whether to standardize the outcomes of each task by itself
                 (``"per_task"``), of all tasks together (``"pooled"``), or not at all (``"raw"``).
             input_transform: A frozen transform of the inputs.

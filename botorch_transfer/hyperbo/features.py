@@ -264,8 +264,8 @@ class GPParts(Module):
             X: A ``... x n x d`` tensor of inputs.
 
         Returns:
-            The mean, a ``... x n`` tensor, and the covariance, a ``... x n x n`` tensor. A network
-            that mean and kernel share is evaluated only once.
+            The mean, a ``... x n`` tensor, and the covariance, a ``... x n x n`` tensor. If the
+            mean and the kernel share a network, the network is evaluated only once.
         """
         mean, kernel = self.mean_module, self.covar_module
         if type(kernel) is not FeatureKernel or kernel.active_dims is not None:

@@ -74,16 +74,18 @@ class PretrainingOptions:
         learning_rate: Adam's initial learning rate.
         decay: Whether the learning rate falls to zero along a cosine. The paper's settings are
             ``steps=50_000, learning_rate=1e-3, decay=False``.
-        batch_size: The number of points of each task in a step of Adam, drawn uniformly for each
-            step. A task with fewer points contributes all its points.
-        task_batch_size: The number of tasks in a step of Adam, also drawn uniformly for each step.
+        batch_size: The number of points of each task that a step of Adam uses. The points are drawn
+            uniformly for each step. A task with fewer points contributes all its points.
+        task_batch_size: The number of tasks that a step of Adam uses. The tasks are also drawn
+            uniformly for each step.
         validation_every: The number of steps between evaluations of the validation loss, which is
             the NLL of the held-out tasks; by default a fiftieth of all steps.
         patience: The run stops if this many evaluations of the validation loss in a row bring no
             improvement.
         seed: The seed of the sub-samples and of the choice of held-out tasks.
         progress: ``True`` for a progress bar over the steps, ``False`` for none. By default a run
-            of more than three seconds logs its expected duration, and shows a bar on a terminal.
+            of more than three seconds logs its expected duration, and shows a bar if the output is
+            a terminal.
         objective: ``"nll"``, for any data; ``"ekl"``, for tasks that were evaluated at the same
             inputs; or ``"nll+ekl"``. The empirical covariance of ``N`` tasks has at most rank
             ``N - 1``. With fewer tasks than shared inputs, the EKL leaves most of the GP
@@ -275,9 +277,10 @@ def find_matching_groups(
 ) -> list[MatchingGroup]:
     """Finds groups of source tasks that were evaluated at the same inputs.
 
-    Each input belongs to the group of all tasks that were evaluated at this input. For example, a
-    design that all tasks share is one group, and a design that half of the tasks share is another
-    group. If a task was evaluated at an input repeatedly, only the first evaluation counts.
+    By default, a group consists of a set of tasks and of the inputs at which exactly these tasks
+    were evaluated. For example, the inputs that all tasks share belong to one group, and the inputs
+    that only half of the tasks share belong to another group. If a task was evaluated at an input
+    repeatedly, only the first evaluation counts.
 
     Args:
         inputs: Each task's ``n_i x d`` tensor of inputs.
@@ -378,7 +381,7 @@ class RandomBatches:
     """Random sub-samples of tasks and points, one for each step of Adam.
 
     Tasks and points are drawn uniformly without replacement. A step's sub-sample depends only on
-    the seed and the number of the step.
+    the seed and the index of the step.
 
     Args:
         tasks: The padded tasks.
@@ -567,8 +570,9 @@ class SourceLoss:
 
         Args:
             parts: The GP.
-            step: The number of a step of Adam. The loss then uses only the sub-sample of points of
-                this step. By default, the loss uses all points.
+            step: The index of a step of Adam. If given, the NLL uses only this step's sub-sample of
+                tasks and points. If omitted, the NLL uses all points. The EKL does not depend on
+                ``step``.
 
         Returns:
             The loss, a scalar tensor.
@@ -716,7 +720,9 @@ class GradientFit:
         """Does nothing, because each object is used for a single run."""
 
     def __call__(self, fvals: Tensor) -> bool:
-        """Records the loss before a step; at regular steps, also evaluates the validation loss.
+        """Records the current loss, and evaluates the validation loss every few steps.
+
+        BoTorch's optimizers call this method before each step.
 
         Args:
             fvals: The loss before the step.

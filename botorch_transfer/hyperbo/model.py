@@ -56,11 +56,11 @@ class PretrainedGP(ModularTransferGP):
         covar_module: A residual kernel, which is added to the pre-trained kernel and fitted to the
             target; none by default.
         outcome_transform: The transform to the prior's units. The default depends on the prior's
-            ``outcome_scale``: for ``"pooled"``, a standardization by the mean and standard
-            deviation of all source outcomes; for ``"per_task"``, of all source and target outcomes
-            together; for ``"raw"``, none. Pass ``None`` if the outcomes are in the prior's units
-            already. ``Log``, ``Bilog`` and ``Power``, alone or first in a chain, also apply to
-            source data.
+            ``outcome_scale``. For ``"pooled"``, it is a standardization by the mean and standard
+            deviation of all source outcomes. For ``"per_task"``, the mean and standard deviation
+            also include the target's outcomes. For ``"raw"``, there is no transform. Pass ``None``
+            if the outcomes are in the prior's units already. ``Log``, ``Bilog`` and ``Power``,
+            alone or first in a chain, also apply to source data.
         input_transform: A frozen transform of the inputs; by default the prior's transform.
         finetune: Whether a fit changes mean, network, kernel and noise to maximize the target's
             marginal likelihood. Such a fit starts at the pre-trained values, and a Gaussian penalty
@@ -172,8 +172,8 @@ class PretrainedGP(ModularTransferGP):
     def _covariance_factor(self, num_points: int) -> float:
         """Returns the factor by which the model multiplies its posterior covariance.
 
-        If ``unbiased`` is set, the factor makes the covariance given ``num_points`` target points
-        an unbiased estimate. Otherwise the factor is one.
+        If ``unbiased`` is set, the product is an unbiased estimate of the covariance for a target
+        with ``num_points`` points. Otherwise the factor is one.
         """
         if not self.unbiased:
             return 1.0

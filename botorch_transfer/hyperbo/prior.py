@@ -79,9 +79,9 @@ class PretrainedPrior(TransferPrior):
     outcomes have a common scale. The cost at the target does not depend on the number of source
     tasks. A saved file contains the learned parameters, but no source observations.
 
-    Build a prior by a preset, :meth:`hyperbo`, :meth:`fsbo`, :meth:`ablr` or :meth:`stationary`, or
-    by the constructor from your own mean and kernel. Then call :meth:`fit`. An unfitted prior has
-    the initial hyperparameters, and its units are raw outcomes.
+    Build a prior by one of the four presets (:meth:`hyperbo`, :meth:`fsbo`, :meth:`ablr` and
+    :meth:`stationary`), or pass your own mean and kernel to the constructor. Then call :meth:`fit`.
+    An unfitted prior has the initial hyperparameters, and its units are raw outcomes.
 
     Args:
         mean_module: The mean; it may share modules with the kernel.
@@ -150,7 +150,7 @@ class PretrainedPrior(TransferPrior):
         noise: float = 1e-2,
         seed: int = 0,
     ) -> Self:
-        """Builds HyperBO's prior: a linear mean and a kernel on the features of a network.
+        """Builds HyperBO's prior: a linear mean and a kernel, both on a network's features.
 
         Args:
             d: The number of inputs.
@@ -435,8 +435,9 @@ class PretrainedPrior(TransferPrior):
 
         Returns:
             ``None`` if the prior's units are raw; an unfitted prior has raw units. For ``"pooled"``
-            units, a standardization by the mean and standard deviation of all source outcomes; for
-            ``"per_task"`` units, of all source and target outcomes together.
+            units, a standardization by the mean and standard deviation of all source outcomes. For
+            ``"per_task"`` units, the mean and standard deviation also include the target's
+            outcomes.
         """
         moments = OutcomeMoments(self.num_points, self.outcome_mean, self.outcome_spread)
         return target_transform(self.outcome_scale, moments, batch_shape)

@@ -105,7 +105,8 @@ class DomainEstimates:
         dims: An ``N`` tensor of integers: each domain's number of inputs.
         context: A ``D x s`` tensor: ``s`` features that describe each input.
         log_likelihood: An ``N`` tensor: for each domain, the log marginal likelihood of its tasks.
-            It is evaluated at the fitted noise variance, even if ``noise`` is the lower bound.
+            If a lower bound replaces the fitted noise variance in ``noise``, the likelihood still
+            belongs to the fitted variance.
         outcome_mean: An ``N`` tensor: for each domain, the mean of its tasks' mean outcomes, in the
             user's units.
         outcome_std: An ``N`` tensor: for each domain, the root mean square of the standard
@@ -195,7 +196,8 @@ class DomainFitOptions(MAPOptions):
         n_jobs: The number of domains that joblib fits in parallel. ``None`` follows
             ``joblib.parallel_config``, for instance to fit domains on a dask cluster.
         progress: ``True`` for a progress bar over the domains, ``False`` for none. By default a fit
-            of more than three seconds logs its expected duration, and shows a bar on a terminal.
+            of more than three seconds logs its expected duration, and shows a bar if the output is
+            a terminal.
 
     Raises:
         ValueError: If a number is out of range.
@@ -425,10 +427,10 @@ class ContextNetwork(Module):
     r"""A small network that maps features of an input to a Gamma prior of its lengthscale.
 
     It is the network of MPHD [Fan2024mphd]_. The context of an input is a vector of features that
-    describe the input. Contexts are clipped to the range of the training contexts, so that the
-    network does not extrapolate, and then standardized. Without ``bounded_head``, the outputs are
-    the logarithms of the Gamma's shape and mean, relative to ``base``: if the outputs are zero, the
-    result is the Gamma distribution ``base``.
+    describe the input. Contexts are first clipped to the range of the training contexts, and then
+    standardized. The network does not extrapolate, because contexts are clipped. Without
+    ``bounded_head``, the outputs are the logarithms of the Gamma's shape and mean, relative to
+    ``base``: if the outputs are zero, the result is the Gamma distribution ``base``.
 
     Args:
         contexts: An ``n x s`` tensor: the contexts of the training data.

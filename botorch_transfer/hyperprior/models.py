@@ -151,9 +151,9 @@ class HyperpriorGP(ModularTransferGP):
     Normal for the mean, and Gammas for the other hyperparameters. The hyperpriors are registered in
     the usual way of GPyTorch, so that ``fit_gpytorch_mll`` finds the MAP estimate of [Fan2024mphd]_
     (Eq. 6). The MAP estimate uses the density of a hyperparameter's logarithm, see
-    :class:`~botorch_transfer.gp.hyperpriors.LogDensityGammaPrior`. A hyperparameter that the data
-    do not determine thus stays at its hyperprior's mean. Use the model if the target has a new
-    search space, which may even have a new number of inputs.
+    :class:`~botorch_transfer.gp.hyperpriors.LogDensityGammaPrior`. So if the data do not determine
+    a hyperparameter, the MAP estimate is the mean of its hyperprior. Use the model if the target
+    has a new search space, which may even have a new number of inputs.
 
     Args:
         prior: The :class:`Hyperprior`, or data to learn it from: a sequence of :class:`Domain`, or
@@ -367,7 +367,7 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
 
     @torch.no_grad()
     def _choose_members(self, draws: HyperparameterDraws, train_X: Tensor, seed: int) -> None:
-        """Weights the draws by the data's likelihood, and resamples the ensemble from the draws."""
+        """Resamples the ensemble from the draws, in proportion to the likelihood of the data."""
         X = self.transform_inputs(train_X)
         known = isinstance(self.likelihood, FixedNoiseGaussianLikelihood)
         noise = self.likelihood.noise[0] if known else None

@@ -225,8 +225,8 @@ class Hyperprior(TransferPrior):
 
         Raises:
             ValueError: If a distribution is not supported, if a lengthscale or variance could be
-                zero or negative, if ``constant`` excludes negative values (``GammaPrior``), or if
-                ``kernel`` or ``outcome_scale`` is unknown.
+                zero or negative, if ``constant`` is a ``GammaPrior``, which excludes negative
+                values, or if ``kernel`` or ``outcome_scale`` is unknown.
 
         Example:
             >>> from gpytorch.priors import GammaPrior, NormalPrior
@@ -448,10 +448,10 @@ def hierarchical_negative_log_likelihood(
 ) -> Tensor:
     r"""Estimates each task's ``-log p(D)`` under a hyperprior; ``D`` are all outcomes of the task.
 
-    Use it to compare hyperpriors on tasks that were not used for learning; lower is better. The
-    papers use it as their second metric. The estimate is ``-log mean_q p(D | θ_q)`` over draws
-    ``θ_q`` from the hyperprior. It is Eq. 2 of [Fan2022hyperboplus]_ without the factor ``p(θ_q)``,
-    which would count the hyperprior twice.
+    Use these values to compare hyperpriors on tasks that were not used for learning; lower is
+    better. The values are the second metric of the papers. The estimate is
+    ``-log mean_q p(D | θ_q)`` over draws ``θ_q`` from the hyperprior. It is Eq. 2 of
+    [Fan2022hyperboplus]_ without the factor ``p(θ_q)``, which would count the hyperprior twice.
 
     Args:
         hyperprior: The hyperprior.

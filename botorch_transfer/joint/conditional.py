@@ -519,7 +519,7 @@ class JointObjective(ClosedFormObjective):
     Args:
         mll: The marginal log likelihood of a joint model, in training mode. All kernels over inputs
             must be RBF or Matérn. The target's noise must have one learned variance, known
-            variances, or their sum.
+            variances, or one learned variance plus known variances.
     """
 
     def __init__(self, mll: ExactMarginalLogLikelihood) -> None:
@@ -552,7 +552,7 @@ class JointObjective(ClosedFormObjective):
 
     @classmethod
     def params(cls, model: Any) -> dict[str, Param]:
-        """Returns the hyperparameters of the kernels, the noise and the task covariances."""
+        """Returns all hyperparameters of the joint model, by name."""
         kernel = model.conditional.kernel
         params: dict[str, Param] = {}
         for index, each in enumerate(kernel.data_kernels):

@@ -127,7 +127,7 @@ class CoregionalizationKernel(Kernel):
 
     @property
     def fitted_param(self) -> tuple[Module, str] | None:
-        """The fitted hyperparameter that determines the task factors.
+        """The location of the fitted hyperparameter that determines the task factors.
 
         A pair: the module that holds the hyperparameter, and the name of the module's property that
         returns the hyperparameter. ``None`` if the factors are constant.
@@ -140,7 +140,7 @@ class CoregionalizationKernel(Kernel):
 
         Args:
             *fitted: Optionally, a value that replaces the current value of the hyperparameter
-                :attr:`fitted_param`.
+                at :attr:`fitted_param`.
 
         Returns:
             A ``batch_shape x Q x T x R`` tensor with ``R`` columns for each of the ``Q`` kernels.
@@ -151,7 +151,7 @@ class CoregionalizationKernel(Kernel):
 
         Args:
             *fitted: Optionally, a value that replaces the current value of the hyperparameter
-                :attr:`fitted_param`.
+                at :attr:`fitted_param`.
 
         Returns:
             A ``batch_shape x Q x T x T`` tensor.
@@ -317,7 +317,7 @@ class LinearCoregionalizationKernel(CoregionalizationKernel):
 
     @property
     def fitted_param(self) -> tuple[Module, str]:
-        """The fitted hyperparameter: the property ``factors`` of this kernel."""
+        """The location of the fitted hyperparameter: the property ``factors`` of this kernel."""
         return self, "factors"
 
     def task_factors(self, *fitted: Tensor) -> Tensor:
@@ -421,7 +421,7 @@ class IndependentSourcesKernel(CoregionalizationKernel):
 
     @property
     def fitted_param(self) -> tuple[Module, str]:
-        """The fitted hyperparameter: the property ``weights`` of the module ``task_weights``."""
+        """The location of the fitted hyperparameter: property ``weights`` of ``task_weights``."""
         return self.task_weights, "weights"
 
     def _factors(self, own: Tensor, targets: Tensor) -> Tensor:

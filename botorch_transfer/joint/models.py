@@ -229,9 +229,9 @@ class JointTransferGP(TargetGP):
     ) -> ExactMarginalLogLikelihood:
         """Fits the hyperparameters of all tasks; ``fit_gpytorch_mll`` calls this method.
 
-        By default, a fit starts from the current hyperparameters and from two samples of the
-        hyperpriors. If the joint models of three starts need more memory than ``max_bytes``, a fit
-        uses fewer samples. The expected duration of a long fit is logged (``logging.INFO``).
+        By default, a fit has three starts: the current hyperparameters, and two samples of the
+        hyperpriors. If three starts need more memory than ``max_bytes``, a fit uses one sample or
+        none. The expected duration of a long fit is logged (``logging.INFO``).
 
         Args:
             mll: The marginal log likelihood of this model.
@@ -261,7 +261,7 @@ class JointTransferGP(TargetGP):
         Returns:
             The objective, or ``None`` if it does not support the model. The objective supports only
             models whose kernels over inputs are all RBF or Matérn, and whose target noise has one
-            learned variance, known variances, or their sum.
+            learned variance, known variances, or one learned variance plus known variances.
         """
         has_closed_form = (
             type(mll) in (ExactMarginalLogLikelihood, SourceMarginalLogLikelihood)
@@ -274,7 +274,10 @@ class JointTransferGP(TargetGP):
 
 
 class SourceMarginalLogLikelihood(ExactMarginalLogLikelihood):
-    """Marginal log likelihood of the source data plus log hyperpriors; used without target data."""
+    """Marginal log likelihood of the source data plus log hyperpriors.
+
+    It is the objective of a fit if the target has no data.
+    """
 
     def forward(
         self, function_dist: MultivariateNormal, target: Tensor, *params: Any, **kwargs: Any
@@ -299,10 +302,10 @@ class SourceMarginalLogLikelihood(ExactMarginalLogLikelihood):
 def target_frozen(mll: SourceMarginalLogLikelihood) -> Iterator[None]:
     """Freezes all hyperparameters except the source tasks' kernels and noise variances.
 
-    Without target data, the target's hyperparameters would move to the modes of their hyperpriors,
-    and the residual's variance would become tiny. Weights and coregionalization matrices are also
-    frozen, because they relate the target to the sources. For instance, source data alone would
-    move the weights of WSGP to zero.
+    Use it for a fit if the target has no data. If the target's hyperparameters were not frozen, the
+    fit would move them to the modes of their hyperpriors, and the residual's variance would become
+    tiny. Weights and coregionalization matrices are also frozen, because they relate the target to
+    the sources. For instance, source data alone would move the weights of WSGP to zero.
 
     Args:
         mll: The marginal log likelihood that is maximized inside the ``with`` block.
@@ -340,9 +343,10 @@ def _most_of_a_task(sizes: Sequence[int], max_points: int | None) -> int:
 def _affordable_restarts(
     sizes: Sequence[int], kernel: CoregionalizationKernel, train_X: Tensor, max_bytes: float
 ) -> int:
-    """Computes how many starts ``max_bytes`` of memory allow, not counting the first start.
+    """Computes the number of further starts of a fit, after the first start.
 
-    Raises an error if the first start already needs more memory than ``max_bytes``.
+    All starts together need at most ``max_bytes`` of memory. Raises an error if the first start
+    already needs more memory.
     """
     *batch_shape, num_target_points, _ = train_X.shape
     num_points = dense = sum(sizes)

@@ -83,7 +83,9 @@ class TransferPruner(BasePruner):
         check_arguments({"rename": rename, "task": task})
         is_prior = isinstance(history, CurvePrior)
         self._history = history if is_prior else read_studies(history, rename)
-        self._curves = list[Curve]()  # curves of a table, before multiplication by a sign
+        # Curves of a table are not yet multiplied by the sign of the study.
+        is_of_studies = isinstance(self._history, OptunaHistory)
+        self._curves: Sequence[Curve] = self._history.curves if is_of_studies else []
         if isinstance(self._history, DataFrame) and len(self._history):
             if step is None:
                 raise ValueError("step= is missing: set step= to the table's column of steps.")
@@ -125,12 +127,14 @@ class TransferPruner(BasePruner):
             return self._history
 
         def learn() -> CurvePrior | None:
-            if isinstance(self._history, OptunaHistory):
-                prior = self._history.curve_prior(study.study_name)
-                if prior is None and (self._history.runs[TASK] != study.study_name).any():
-                    text = "%s does not help: no complete trial has three intermediate values"
-                    logger.warning(text, "The history")
-                return prior
-            return CurvePrior.of_curves([c._replace(values=sign * c.values) for c in self._curves])
+            is_table = isinstance(self._history, DataFrame)
+            unit, name = sign if is_table else 1.0, study.study_name
+            old = [c._replace(values=unit * c.values) for c in self._curves if c.task != name]
+            prior = CurvePrior.of_curves(old)
+            if prior is None and (old or not (is_table or self._curves)):
+                text = "The history does not help: no complete trial has three intermediate values"
+                hint = ": name the columns that identify a run by run=" if is_table else ""
+                logger.warning(text + hint)
+            return prior
 
         return self._priors.recall(f"{study.study_name} {sign}", learn)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from threading import Lock
-from typing import Any, cast
+from typing import Any, SupportsFloat, cast
 
 import numpy as np
 from optuna.distributions import BaseDistribution
@@ -43,6 +43,7 @@ from botorch_transfer.old_studies import (
     read_studies,
     rows_of,
     value_of,
+    warn_of_goal,
     warn_of_rename,
 )
 from botorch_transfer.progress import logged_once
@@ -239,16 +240,31 @@ class TransferSampler(BaseSampler):
     ) -> None:
         """Stores the constraint values of a trial that has finished.
 
-        Logs a warning if ``missing=`` has a parameter that neither this study nor an old study has.
+        Logs a warning if ``missing=`` has a parameter that neither this study nor an old study has,
+        or if ``constraints_func`` returns booleans.
+
+        Raises:
+            TypeError: If ``constraints_func`` does not return numbers.
         """
-        if self._missing and not self._is_settled and state == TrialState.COMPLETE:
-            names = {name for known in (trial, *_complete(study)) for name in known.params}
-            with logged_once(self._logged):
+        with logged_once(self._logged):
+            if self._missing and not self._is_settled and state == TrialState.COMPLETE:
+                names = {name for known in (trial, *_complete(study)) for name in known.params}
                 for name in self._unknown(names):
                     logger.warning(f"missing= names the parameter {name!r}, which no trial has")
-        if self._constraints_func is not None:
-            _process_constraints_after_trial(self._constraints_func, study, trial, state)
+            if self._constraints_func is not None:
+                _process_constraints_after_trial(self._constraints, study, trial, state)
         self._independent.after_trial(study, trial, state, values)
+
+    def _constraints(self, trial: FrozenTrial) -> tuple[Any, ...]:
+        """Calls ``constraints_func``, and checks its result."""
+        found = cast(Any, self._constraints_func)(trial)
+        values = tuple(found) if np.iterable(found) else (None,)
+        if not all(isinstance(value, SupportsFloat) for value in values):
+            raise TypeError(f"constraints_func returned {found!r}: return a list of numbers.")
+        if {bool, np.bool_} & {*map(type, values)}:
+            text = "constraints_func returns booleans, but True is 1, a violation: return numbers"
+            logger.warning(text)
+        return values
 
     def sample_independent(
         self,
@@ -381,8 +397,7 @@ class TransferSampler(BaseSampler):
         elif old.empty:
             old = None
         elif any(np.isfinite(numbers(old, name)).any() for name in objectives):
-            absent = [name for name in names if name not in old]
-            old = old.assign(**dict.fromkeys(absent, np.nan))
+            old = old.assign(**{name: np.nan for name in names if name not in old})
         elif isinstance(self._history, OptunaHistory):
             logger.warning("No old trial has a finite value: the study starts without a history")
             old = None
@@ -414,7 +429,8 @@ class TransferSampler(BaseSampler):
     ) -> None:
         """Raises an error if a parameter has the name of an outcome, task or state column.
 
-        Logs a warning if a parameter of ``space=`` may have another name in the trials.
+        Logs a warning if a parameter of ``space=`` may have another name in the trials, or if the
+        name of an outcome suggests the opposite of the study's direction.
         """
         columns = {self._task, self._status, *(o.name for o in self._outcomes(study, ()))}
         if clash := columns & set(names):
@@ -426,6 +442,8 @@ class TransferSampler(BaseSampler):
         extra = [name for name, d in own.items() if name not in names and not d.single()]
         lost = [n for n in names if n not in own and self._seen(n, complete) is None]
         with logged_once(self._logged):
+            for outcome, direction in zip(self._outcome or (), study.directions, strict=False):
+                warn_of_goal(outcome, direction)
             if lost and extra:  # without a space=, names contains all parameters of the trials
                 logger.warning(
                     f"Parameter {lost[0]!r} is only in space=, and parameter {extra[0]!r} is only "

@@ -244,8 +244,8 @@ class PopulationKernel(PriorKernel):
 
 # ---------------------------------------------------------------------------------------- the model
 
-#: Number of positive scales to average over, and the maximum distance of a log scale from the mean
-#: log scale, in standard deviations.
+#: Number of positive scales to average over, and the maximum distance of a scale's logarithm from
+#: its mean, in standard deviations.
 NUM_SCALES, WIDTH = 9, 2.5
 
 #: Prior probability that the target's scale is negative: the target is good where sources are bad.
@@ -287,8 +287,9 @@ class PopulationGP(SourcePosteriorGP):
 
     Args:
         prior: A :class:`SourcePopulation`, or source data to which such a prior is fitted.
-        covar_module: The kernel from which ``k`` is computed by subtracting the mean over the
-            reference points, in units of a standardized task. The default is the kernel of the
+        covar_module: The kernel of a random function ``g``, in units of a task's standardized
+            outcomes. The target's own function ``h`` is ``g`` minus the mean of ``g`` over the
+            reference points, and ``k`` is the covariance of ``h``. The default is the kernel of the
             source tasks' own functions, with fixed hyperparameters. If you give a kernel, its
             parameters are fitted to the target.
 

@@ -369,8 +369,8 @@ _FEWEST = 5
 #: The hyperpriors of the tasks' scales and levels count as much as this number of source tasks.
 _PSEUDO_TASKS = 2.0
 
-#: Prior standard deviation of a task's log scale, and of a task's level in units of the typical
-#: scale.
+#: Prior standard deviation of the logarithm of a task's scale, and of a task's level in units of
+#: the typical scale.
 _SCALE_STD, _LEVEL_STD = 1.0, 1.0
 
 
@@ -380,11 +380,11 @@ class PopulationOptions:
 
     Args:
         max_iter: The maximum number of L-BFGS-B iterations.
-        fit_points: The maximum number of points of all tasks together to which hyperparameters are
-            fitted. If there are more points, about the same fraction of each task's points is
-            selected, but at least five points per task. A task's selected points are evenly spaced
-            in the order of its outcomes. If there are too many tasks for five points each, some
-            tasks are left out.
+        fit_points: The maximum number of points in the fit of the hyperparameters, counted over all
+            tasks together. If there are more points, about the same fraction of each task's points
+            is selected, but at least five points per task. A task's selected points are evenly
+            spaced in the order of its outcomes. If there are too many tasks for five points each,
+            some tasks are left out.
         max_inducing: The maximum number of inducing points. The GP is conditioned on all points. If
             there are more than ``max_inducing`` points, the posterior is approximated with inducing
             points.
@@ -504,7 +504,8 @@ class PopulationObjective:
 
         If an input never varies, the data do not determine its lengthscale. In this case, the
         lengthscale is fixed to a short value, so that predictions for other values of the input
-        return to the prior. The signal variances are then at most one.
+        return to the prior. In addition, the upper bounds of the signal variances are lowered to
+        one.
         """
         d, M = self._dim, self._num_tasks
         pairs = [(-4.0, 6.0)] * d + [(-5.0, 7.0)] * d

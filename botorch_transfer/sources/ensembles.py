@@ -48,15 +48,15 @@ BANDWIDTH = 0.1
 
 
 class EnsembleGP(SourcePosteriorGP):
-    """Base class of the ensembles of source posteriors and the target's own GP.
+    """Base class of ensembles whose members are the source posteriors and the target's own GP.
 
     Only the target's own GP is fitted. The constructor and each fit compute the weights of the
     ensemble. Conditioning, fantasies and leave-one-out predictions keep the weights. Subclasses
     compute the weights, and set ``has_source_covariance`` if the ensemble's covariance includes the
     sources' covariances.
 
-    BoTorch's analytic noisy expected improvement rebuilds an exact GP from mean and kernel. This GP
-    ignores the sources, so use ``qLogNoisyExpectedImprovement`` instead.
+    Use ``qLogNoisyExpectedImprovement``, not BoTorch's analytic noisy expected improvement, which
+    rebuilds an exact GP from mean and kernel. The rebuilt GP ignores the sources.
 
     Args:
         covar_module: The kernel of the target's own GP; by default a scaled RBF kernel with a
@@ -199,20 +199,20 @@ class RankWeightedGP(EnsembleGP):
         mean(x) = Σ_m w_m μ_m(x) + w_t μ_t(x)
         covariance(x, x') = Σ_m w_m² Σ_m(x, x') + w_t² Σ_t(x, x')
 
-    Each posterior is sampled ``NUM_SAMPLES`` times at the target's points. A model's weight is the
+    Each source posterior is sampled ``NUM_SAMPLES`` times at the target's points. The target's own
+    model is sampled as often, but from its leave-one-out posteriors. A model's weight is the
     fraction of samples in which the model misranks the fewest pairs of points. If several models
-    tie in a sample, the sample counts in equal parts for these models. The target's own model is
-    sampled from its leave-one-out posteriors. A source has weight zero if its median number of
-    misranked pairs exceeds the 95th percentile of this number for the target's own model. Use the
-    class if the sources resemble the target up to a monotone transform of their outcomes, because
-    ranks do not depend on offsets and scales.
+    tie in a sample, the sample counts in equal parts for these models. A source has weight zero if
+    its median number of misranked pairs exceeds the 95th percentile of this number for the target's
+    own model. Use the class if the sources resemble the target up to a monotone transform of their
+    outcomes, because ranks do not depend on offsets and scales.
 
     The constructor and each fit compute the weights; conditioning, fantasies and leave-one-out
     predictions keep the weights. With fewer than two target points there are no pairs to rank, so
     the source posteriors and the target's own GP all have the same weight.
 
-    BoTorch's analytic noisy expected improvement rebuilds an exact GP from mean and kernel. This GP
-    ignores the sources, so use ``qLogNoisyExpectedImprovement`` instead.
+    Use ``qLogNoisyExpectedImprovement``, not BoTorch's analytic noisy expected improvement, which
+    rebuilds an exact GP from mean and kernel. The rebuilt GP ignores the sources.
 
     Args:
         covar_module: The kernel of the target's own GP; by default a scaled RBF kernel with a
@@ -378,8 +378,8 @@ class TwoStageTransferGP(EnsembleGP):
     predictions keep the weights. With fewer than two target points there are no pairs to rank, so
     the source posteriors and the target's own GP all have the same weight.
 
-    BoTorch's analytic noisy expected improvement rebuilds an exact GP from mean and kernel. This GP
-    ignores the sources, so use ``qLogNoisyExpectedImprovement`` instead.
+    Use ``qLogNoisyExpectedImprovement``, not BoTorch's analytic noisy expected improvement, which
+    rebuilds an exact GP from mean and kernel. The rebuilt GP ignores the sources.
 
     Args:
         covar_module: The kernel of the target's own GP; by default a scaled RBF kernel with a

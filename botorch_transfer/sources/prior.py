@@ -33,10 +33,10 @@ class SourceGPs(ConditionedPrior):
 
     The GPs are independent, and have a scaled stationary kernel with a lengthscale for each input.
     They are fitted and evaluated as one batch. Use the prior if every source task has enough
-    evaluations for a surrogate of its own, a few dozen or more. The cost grows linearly with the
-    number of tasks. The hyperparameters of a task are fitted to at most ``fit_points`` points.
-    The posterior of a task is computed from all its points, and approximated with inducing points
-    if the task has more than ``max_inducing`` points.
+    evaluations (a few dozen or more) for a surrogate of its own. The cost grows linearly with the
+    number of tasks. The hyperparameters of a task are fitted to at most ``fit_points`` points. The
+    posterior of a task is computed from all its points, and approximated with inducing points if
+    the task has more than ``max_inducing`` points.
 
     Build a prior by :meth:`fit` or :meth:`from_models`, not by the constructor.
 

@@ -190,12 +190,12 @@ def screened_tasks(
 ) -> Tensor:
     r"""Selects the source tasks with the highest evidence for the target's outcomes.
 
-    With a task's posterior ``(μ_m, Σ_m)`` at the target's points, a weight ``w`` and the covariance
-    ``R`` of residual and noise, the log evidence of a task is
+    With a task's posterior ``(μ_m, K_m)`` at the target's points, a weight ``w`` and the covariance
+    ``R`` of the sum of residual and noise, the log evidence of a task is
 
     .. code-block:: text
 
-        ln ¼ Σ_w N(y; w μ_m, w² Σ_m + R)        w ∈ {¼, ½, 1, 2}
+        ln ¼ Σ_w N(y; w μ_m, w² K_m + R)        w ∈ {¼, ½, 1, 2}
 
     The log evidence is averaged over a batch of targets, because all targets of a batch use the
     same source tasks. Tasks may have equal evidence, for instance if their data are far from the

@@ -196,8 +196,9 @@ def backtest(
         The result. Print it to see a summary.
 
     Raises:
-        InputDataError: If there are fewer than two tasks, if each task has too few different rows
-            or has equal outcomes in all rows, or if ``resume`` is not a file of finished replays.
+        InputDataError: If there are fewer than two tasks; if every task has too few different rows,
+            or the same outcome in all of its rows; or if ``resume`` is not a file of finished
+            replays.
         ValueError: If a model's name is unknown.
 
     Example:

@@ -114,7 +114,7 @@ def _suggest(options: argparse.Namespace) -> None:
     may_start = options.append and options.runs.parent.is_dir()
     if options.runs is not None and not (may_start or options.runs.exists()):
         raise ValueError(
-            f"No file {options.runs}: correct its name. --append creates it in an existing folder."
+            f"No file {options.runs}: correct its path. --append creates the file, but no folder."
         )
     _check_output(options, options.report, ".html", options.candidates)
     tables, runs = _tables(options)
@@ -187,7 +187,8 @@ def _tables(options: argparse.Namespace) -> tuple[EncodedTables, DataFrame | Non
     """Reads and encodes the files that the options name.
 
     Returns:
-        The encoded tables. Also the table of this study's runs, or ``None`` without such a file.
+        The encoded tables, and the table of this study's runs before encoding. The table is
+        ``None`` if no file of runs is given, or if ``--append`` will start the file.
     """
     if options.space is None and options.candidates is None:
         raise ValueError("There is no search space: give its JSON file, or give --candidates.")
@@ -241,7 +242,7 @@ def _meaning(options: argparse.Namespace, space: SearchSpace | None) -> dict[str
 
 
 def _choices(space: SearchSpace | None) -> list[str]:
-    """Returns the names of non-numeric parameters: the text "None" may be one of their values."""
+    """Returns the names of non-numeric parameters, where "None" is a text, not an empty cell."""
     return [] if space is None else [p.name for p in space.parameters if not p.is_numeric]
 
 

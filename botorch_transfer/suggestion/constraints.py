@@ -126,11 +126,13 @@ def read_constraint(text: str, space: SearchSpace) -> list[Condition]:
         space: The search space.
 
     Returns:
-        The constraints. Linear constraints have weights.
+        The constraints. A linear constraint has weights. Any other constraint, such as a text with
+        ``not`` or ``at_most``, has no weights.
 
     Raises:
-        ValueError: If a comparison is not linear. Also if a sum contains a parameter that is not
-            numeric, or that is not always active.
+        ValueError: If a comparison of numbers does not compare weighted sums of parameters, for
+            example ``"a * b <= 1"``. Also if a sum contains a parameter that is not numeric, or
+            that is not always active.
 
     Example:
         >>> space = SearchSpace([FloatParameter("a", 0, 1), FloatParameter("b", 0, 1)])

@@ -136,8 +136,8 @@ class Suggestion(NamedTuple):
     def outlook(self) -> str:
         """Sentence about the largest expected improvement, or about a reason to stop the study.
 
-        If all rows have been tried, the sentence states this. Otherwise, the text is empty if there
-        is no best run.
+        If the suggested rows are the last untried rows, the sentence states this. If other untried
+        rows are left, but there is no best run, the property is an empty text.
         """
         region, runs, outcome = self.tables.region, self.tables.runs, self.tables.outcomes[0]
         grid, best = None if region.repeats else region.grid(), self.tables.best_run()
@@ -219,7 +219,8 @@ def suggest(
         n: Number of rows to suggest.
         task: The column of ``history`` that names the task.
         candidates: A table of rows to choose from, such as a stock list. Suggestions are rows of
-            this table and keep its index and its other columns. Rows of ``runs`` are left out.
+            this table and keep its index and its other columns. A candidate with the same
+            parameters as a row of ``runs`` is not suggested, unless ``repeats`` is true.
         fixed: Values that parameters have in this study, such as ``{"temperature": 20}``. Models
             still learn from old runs with other values.
         constraints: Constraints on rows. They are comparisons of sums of parameters, such as
@@ -232,9 +233,10 @@ def suggest(
         repeats: Whether rows of ``runs`` may be suggested again.
         model: The model: a class of this package or its name; a callable with the arguments
             ``train_X``, ``train_Y``, source data and ``train_Yvar``; ``"SingleTaskGP"`` or another
-            BoTorch model, which ignores the history; or ``"sorted"``, which predicts nothing and
-            takes the rows with the best mean rank of their nearest old runs.
-            :data:`~.suggestion.outcomes.DEFAULT_MODEL` by default.
+            BoTorch model, which ignores the history; or ``"sorted"``, which predicts nothing. For
+            each old task, it scores a row by the rank of the task's run that is nearest to the row.
+            The rows with the best average score are suggested. The default is
+            :data:`~.suggestion.outcomes.DEFAULT_MODEL`.
         prior: The model's prior, pre-trained on encoded inputs, in place of ``history``. If there
             are several outcomes, give a mapping from outcomes to priors. A prior models outcomes to
             be maximized: pre-train it on the negative values of an outcome to be minimized.
@@ -254,9 +256,9 @@ def suggest(
         step: The column of the step, if the tables have learning curves with one row a step. Leave
             the cell empty in rows without a curve. Rows of a task with the same parameters and
             growing steps are one run. A run was stopped early if its ``status`` is ``"stopped"``,
-            or if its curve is shorter than complete curves. The final outcome of such a run is a
-            noisy prediction of :class:`~botorch_transfer.curves.CurvePrior`, which learns from old
-            curves.
+            or if its curve is shorter than complete curves. The final outcome of such a run is
+            predicted by :class:`~botorch_transfer.curves.CurvePrior`, which learns from old curves.
+            The variance of the prediction is the run's noise variance.
         run: The column that identifies the run, if there are learning curves. By default, rows with
             the same parameters are one run.
         outcome_range: The least and the largest possible value of the objectives, such as
@@ -292,7 +294,8 @@ def suggest(
           improvement columns are empty as long as no run has an outcome within all limits.
         - ``sources``: the old tasks that support the row. A task supports a row if the prediction
           for this task is better than the task's average by more than one standard deviation of the
-          prediction. The task with the largest number of such standard deviations comes first.
+          prediction. The task with the largest ratio of this difference to the standard deviation
+          comes first.
 
     Raises:
         InputDataError: If a column is missing, or a value is outside of the space. The message
@@ -477,8 +480,8 @@ def _fitted(
 ) -> Iterator[tuple[Callable[..., Any], EncodedTables, dict[str, Any]]]:
     """Fits a model to each outcome that has data.
 
-    Inside the context, random numbers depend only on the seed, and warnings that a user of tables
-    cannot act on are ignored.
+    Within the ``with`` block, random numbers depend only on the seed. Some warnings are ignored,
+    because a user who passes only tables cannot remove their causes.
 
     Yields:
         The model class, the tables, and a dictionary from outcomes to fitted models. If the model

@@ -261,9 +261,8 @@ def mean_rank(sources: Mapping[str, SupervisedDataset], X: Tensor) -> Tensor:
 
     Returns:
         An ``n`` tensor of scores between 0 and 1. In each task, the score of an input is the share
-        of runs that are worse than the run nearest to the input. Scores are averaged over tasks.
-        Runs with equal outcomes share one rank: the average of the ranks that they would have in
-        any order.
+        of other runs that are worse than the run nearest to the input. A run with the same outcome
+        as the nearest run counts half. Scores are averaged over tasks.
 
     Example:
         >>> X = torch.tensor([[0.1], [0.5], [0.9]], dtype=torch.double)

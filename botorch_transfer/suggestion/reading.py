@@ -72,7 +72,7 @@ ADDED = (*IMPROVEMENTS, "sources", "predicted_mean", "predicted_std")
 class EncodedTables(NamedTuple):
     """Old runs and this study's runs, encoded as tensors for models.
 
-    Use it to suggest and to predict rows from the same tables without reading the tables again.
+    Use it if you suggest rows and also predict rows: the tables of runs are then read only once.
 
     Args:
         region: The rows of the search space that may be suggested.
@@ -160,13 +160,13 @@ class EncodedTables(NamedTuple):
 
         Encoded outcomes are to be maximized, so that bad outcomes are small. The limit of this
         study's runs depends on their outcomes, and on the typical distance between the best and the
-        worst outcome of old tasks. Unless ``by_rank`` is true, clipping also applies to
-        predictions: if a value of an outcome is clipped, no prediction of this outcome is worse
-        than the worst value after clipping.
+        worst outcome of old tasks. Predictions are also clipped unless ``by_rank`` is true: if a
+        value of an outcome is clipped, no prediction of this outcome is worse than the worst value
+        after clipping.
 
         Args:
             by_rank: Whether to apply :func:`~botorch_transfer.outcome_transforms.raise_worse_half`
-                to the outcomes of each old task.
+                to the outcomes of each old task after clipping.
 
         Returns:
             The tables with clipped outcomes.
@@ -611,7 +611,7 @@ def _old_outcomes(source: Any, outcome: Outcome) -> tuple[Tensor, Tensor] | None
 
 
 def _in_per_cent(outcome: Outcome, tables: Iterable[DataFrame | None]) -> Outcome:
-    """Sets the range of an outcome to 0 to 100 if the outcome's name and values are in per cent."""
+    """Gives an outcome the range ``(0, 100)`` if its name and its values suggest per cent."""
     cells = [numbers(table, outcome.name) for table in tables if table is not None]
     values = np.concatenate([*cells, []])
     values = values[np.isfinite(values)]
@@ -658,7 +658,6 @@ def _read_prior(name: str, prior: Any, num_outcomes: int, space: SearchSpace) ->
     if not is_own or not all(isinstance(part, TransferPrior) for part in parts):
         text = f"There is no prior of the outcome {name!r}: load a prior by SourceGPs.load(path),"
         raise TypeError(f"{text} or give a dictionary from outcomes to priors.")
-    if wrong := {part.dim for part in parts} - {None, space.dim}:
-        problem = f"The prior has {wrong.pop()} inputs, but encoded rows have {space.dim}"
-        raise InputDataError(f"{problem}: give a prior that was fitted in this space.")
+    for part in parts:
+        part.check_inputs(space.feature_names, "The search space")
     return found

@@ -294,9 +294,10 @@ class Region:
             X: An ``n x d`` tensor of rows of the region.
 
         Returns:
-            For each row, a dictionary from indices of encoded inputs to values. These are the fixed
-            values, the values of categorical parameters, and the value zero of each parameter that
-            is zero in the row, if a nonlinear constraint compares this parameter with zero.
+            For each row, a dictionary from indices of encoded inputs to values. It contains the
+            fixed values and the values of categorical parameters. If a parameter is zero in the
+            row, and a nonlinear constraint compares this parameter with zero, the dictionary also
+            contains the parameter's value.
         """
         found = [self.fixed_columns | choice for choice in self.space.fixed_features(X)]
         for name in (name for name, ends in self._ends.items() if 0.0 in ends):

@@ -29,7 +29,7 @@ from botorch_transfer.suggestion.region import MAX_REPAIRED, Region
 #: Two encoded rows count as the same row if no column differs by more than this tolerance.
 SAME_ROW = 1e-4
 
-#: Number of random rows that are scored before the best rows are improved.
+#: Number of random rows with which the search starts.
 POOL = 512
 
 #: Maximum number of values of a discrete parameter that is changed by single steps. A parameter
@@ -67,15 +67,17 @@ def maximize(
 ) -> Tensor:
     """Finds the row with the largest acquisition value among the rows that are not in ``taken``.
 
+    After the search, continuous parameters are moved towards the middle of their ranges, as long as
+    the loss of acquisition value is small.
+
     Args:
         acquisition: The acquisition function of single inputs.
         region: The rows to choose from.
         taken: A ``p x d`` tensor of rows to exclude.
         anchors: An ``a x d`` tensor of good rows. The search also starts near these rows.
-        is_logarithm: Whether the acquisition is the logarithm of an improvement. At the end,
-            continuous parameters are moved towards the middle of their ranges. The move loses at
-            most a small share of the improvement or, if ``is_logarithm`` is false, of the spread of
-            acquisition values.
+        is_logarithm: Whether the acquisition is the logarithm of an improvement. If true, the move
+            loses at most a small share of the improvement. If false, the move loses at most a small
+            share of the spread of acquisition values.
         seed: The seed of random rows.
 
     Returns:
@@ -136,10 +138,10 @@ def spread_out(region: Region, number: int, taken: Tensor, seed: int) -> Tensor:
 
 
 def _pool(region: Region, anchors: Tensor, seed: int) -> Tensor:
-    """Returns the encoded rows that are scored before the best rows are improved.
+    """Returns the encoded rows with which the search starts.
 
     These are random rows, the anchors, and copies of the anchors in which one parameter has a
-    random value.
+    random value. The acquisition is evaluated at all these rows, and the best rows are improved.
     """
     drawn, space = region.sample(POOL, seed), region.space
     rng = np.random.default_rng(seed)

@@ -1,6 +1,7 @@
 """From the first trial to the last, as a user of Ax's Client goes."""
 
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -29,17 +30,11 @@ FRAME = pd.DataFrame({"task": ["monday"], "C": [1.0], "gamma": [1.0], "loss": [0
 
 
 @pytest.fixture
-def count_fits(monkeypatch) -> list[str]:
+def count_fits(monkeypatch) -> list[Any]:
     """Counts pre-trainings of source GPs."""
     clear_memos()
-    made, fit = [], SourceGPs.fit.__func__
-
-    def counting(cls: type, *args: Any, **kwargs: Any) -> SourceGPs:
-        made.append(cls.__name__)
-        return fit(cls, *args, **kwargs)
-
-    monkeypatch.setattr(SourceGPs, "fit", classmethod(counting))
-    return made
+    monkeypatch.setattr(SourceGPs, "fit", fit := Mock(wraps=SourceGPs.fit))
+    return fit.call_args_list
 
 
 def adapter_of(client: Any) -> Any:
@@ -184,6 +179,7 @@ def test_an_empty_history_falls_back_with_one_line(make_client, history, caplog)
         ({"history": {"monday": (torch.rand(3, 1),) * 2}}, "has no task names: give {metric: {"),
         ({"history": [], "task": "day"}, "task= only applies to a table"),
         ({"history": FRAME, "task": "day"}, "no column 'day'"),
+        ({"history": FRAME, "optimizer_options": {"num_restart": 2}}, "options has 'num_restart'"),
         ({"pretraining": {"steps": 3}}, "Options have no effect without history="),
     ],
 )

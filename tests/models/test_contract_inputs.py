@@ -526,10 +526,13 @@ def warnings_of(build, *names):
 def test_inputs_outside_the_cube_are_named_once(case):
     sources, (X, Y) = FAMILY.sources(), FAMILY.target(3)
     inside, outside = partial(case.model_class, X, Y), partial(case.model_class, 2 * X + 1, Y)
+    cube = Normalize(2, bounds=torch.tensor([[0.0, 0.0], [1.0, 1.0]]).to(X))
     far = {**sources, "task 1": (5 * sources["task 1"][0], sources["task 1"][1])}
     for build, history, whose in (
         (inside, sources, []),
         (outside, sources, ["the target"]),
+        (partial(case.model_class, 1.9 * X, Y, input_transform=cube), sources, []),
+        (partial(outside, input_transform=cube), sources, ["the target"]),
         (inside, far, ["the source tasks"]),
         (outside, far, ["the source tasks", "the target"]),
     ):

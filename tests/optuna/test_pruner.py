@@ -112,14 +112,15 @@ def test_before_a_trial_is_complete_the_best_prediction_is_the_reference() -> No
     assert not second.should_prune()
 
 
-@pytest.mark.parametrize("empty", [False, True])
-def test_without_old_curves_its_own_complete_trials_tell(empty: bool, caplog: Any) -> None:
+@pytest.mark.parametrize("kind", ["empty", "study", "table"])
+def test_without_old_curves_its_own_complete_trials_tell(kind: str, caplog: Any) -> None:
     old = optuna.create_study(study_name="monday")
     old.add_trial(create_trial(params={"x": 0.1}, distributions=UNIT, value=1.0))
-    history, step = ([], "epoch") if empty else (old, None)
-    study = optuna.create_study(pruner=TransferPruner(history, step))
+    history = {"empty": [], "study": old, "table": OLD.sort_values("epoch")}[kind]
+    study = optuna.create_study(pruner=TransferPruner(history, "epoch", "loss"))
     states = tune(study, [0.1, 0.3, 0.2, 1.0])
-    assert caplog.text.count("The history does not help: no complete trial") == (not empty)
+    told = "no complete trial has three intermediate values" + ": name the col" * (kind == "table")
+    assert caplog.text.count(told) == (kind != "empty")
     assert states[0] == TrialState.COMPLETE
     assert states[-1] == TrialState.PRUNED
 

@@ -95,6 +95,17 @@ def test_stopped_runs_wait_until_a_run_is_complete(caplog: pytest.LogCaptureFixt
     assert (len(runs.X), len(runs.waiting)) == (3, 0)
 
 
+@pytest.mark.parametrize(
+    ("end", "unit", "status", "told"),
+    [(4, 1, "", 1), (4, 1, "stopped", 0), (4, 1, "OK", 0), (4, 9, "stopped", 1), (6, 1, "", 0)],
+)
+def test_curves_of_another_length_are_named(end, unit, status, told, caplog) -> None:
+    runs = NEW[NEW["epoch"] <= end].assign(status=status)
+    read_study(SPACE, OLD, runs.assign(epoch=unit * runs["epoch"]), step="epoch")
+    text = f"'epoch' ends at {unit * end} in this study's learning curves, but at 10 in old curves"
+    assert caplog.text.count(text) == told
+
+
 def test_a_run_that_diverged_has_failed() -> None:
     diverged = PARTIAL.assign(loss=PARTIAL["loss"].where(PARTIAL["epoch"] < 4))
     runs = read_study(SPACE, OLD, diverged[diverged["C"] > 0.4], step="epoch").runs

@@ -189,12 +189,16 @@ def test_one_goal_of_several_outcomes_and_an_empty_history_are_named(caplog):
     assert "The history has no rows: the search starts without old runs" in caplog.messages
 
 
-def test_a_prior_is_read_with_the_columns_and_outcomes_that_it_needs():
+def test_a_prior_is_read_with_the_columns_and_outcomes_that_it_needs(tmp_path):
     prior = SourceGPs.fit(from_dataframe(HISTORY, SPACE, "loss", "task", "min"), num_restarts=0)
     with pytest.raises(InputDataError, match="No table has the column 'sem'"):
         suggest(SPACE, None, runs=RUNS, prior=prior, noise="sem")
-    with pytest.raises(InputDataError, match="The prior has 2 inputs, but encoded rows have 1"):
+    with pytest.raises(InputDataError, match="space has 1 inputs, but the prior has 2 inputs"):
         suggest({"depth": {"type": "float", "low": 0, "high": 1}}, None, prior=prior)
+    prior.save(tmp_path / "prior")
+    for part in (prior, prior.select([0]), SourceGPs.load(tmp_path / "prior")):
+        with pytest.raises(InputDataError, match="has the input 'depth', but the prior has 'lr'"):
+            suggest(SearchSpace(SPACE.parameters[::-1]), None, prior=part)
     with pytest.raises(TypeError, match="no prior of the outcome 'memory'"):
         suggest(SPACE, None, prior={"loss": prior}, constraints={"memory": "<= 5"})
 
