@@ -93,7 +93,8 @@ NO_SHARES = {"loss", "rmse", "mse", "mae", "nll", "cost", "price", "time", "seco
 SIGNED = {"r2", "reward", "return", "profit", "gain", "change", "likelihood", "elbo", "score"}
 
 #: A limit is far from the best value if the ratio of the two is above ``MANY_TIMES``. In a column
-#: in per cent, a task has another unit if its outcomes are ``MANY_TIMES`` as large as in most tasks.
+#: in per cent, a task has another unit if its large outcomes are above 100 and above ``MANY_TIMES``
+#: the large outcomes of most tasks.
 MANY_TIMES = 10.0
 
 #: Description of the runs of this study.
