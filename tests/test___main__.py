@@ -333,7 +333,7 @@ NO_PARAMETER = "A constraint uses 'cost', a column of the candidates that is not
         ([*COMMAND[:2], "--history", "old.csv", "other.csv"], "has the column 'C', and another"),
         (
             [*COMMAND, "--outcome", "logloss"],
-            "botorch_transfer suggest: The table has no column 'logloss' (a similar column is "
+            "suggest: In the history: The table has no column 'logloss' (a similar column is "
             "'log_loss'): choose an existing column for --outcome. The table's columns are ",
         ),
         ([*COMMAND, "new.csv"], "No file new.csv: correct its path. --append creates the"),

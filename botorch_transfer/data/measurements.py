@@ -27,7 +27,6 @@ from torch import Tensor
 from torch.special import ndtri
 
 from botorch_transfer.data.datasets import LARGEST
-from botorch_transfer.data.units import Range
 from botorch_transfer.outcome_transforms import robust_limit
 from botorch_transfer.search_space.cells import (
     UNIT,
@@ -47,6 +46,7 @@ from botorch_transfer.search_space.space import check_table
 logger = logging.getLogger(__name__)
 
 Array = NDArray[np.float64]
+Range = tuple[float, float]
 Goal = Literal["min", "max"]
 
 #: Probabilities of 500 quantiles. The average of these quantiles approximates the mean of a
