@@ -114,10 +114,10 @@ def _add_meaning(add: Callable[..., Any]) -> None:
     _add_columns(add)
     add("--goal", nargs="+", metavar="min|max", help="goal for each outcome (default: min)")
     add("--task", default="task", help="column of task names in the old runs (default: task)")
-    text = "parameter that old runs do not record, and its value in them; if unknown, only the name"
+    text = "value of a parameter that old runs do not record; for an unknown value, only the name"
     add("--missing", **MANY, metavar="name=value", help=text)
     add("--rename", **MANY, metavar="old=new", help="rename columns of the old runs")
-    text = "model the logarithm of the named outcomes; if no outcome is named, of all objectives"
+    text = "model logarithms of the named outcomes (without names: logarithms of all objectives)"
     add("--log", nargs="*", metavar="outcome", help=text)
     add("--no-robust", dest="robust", action="store_false", help="keep very bad outcomes unchanged")
     add("--seed", type=int, default=0)

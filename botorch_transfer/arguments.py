@@ -65,7 +65,7 @@ def check_prior(prior: Any) -> None:
         TypeError: If ``prior`` is a tensor or ``None``.
     """
     if isinstance(prior, Tensor):
-        raise TypeError("prior= is a tensor: give old runs. Put noise variances into train_Yvar=.")
+        raise TypeError("prior= is a tensor, not old runs: pass noise variances as train_Yvar=.")
     if prior is None:
         raise TypeError(
             "The source tasks are missing: give the old runs, or a pre-trained prior, as prior=, "
@@ -201,7 +201,7 @@ def check_options(model_class: Any, options: Iterable[str]) -> None:
         ValueError: If an option is unknown.
     """
     if not callable(model_class) or isinstance(model_class, Model):
-        raise TypeError(f"The model class is a {type(model_class).__name__}: give a model class.")
+        raise TypeError(f"A {type(model_class).__name__} object is not a class: use a model class.")
     unknown = set(options) - set(constructor_arguments(model_class))
     if unknown:
         name = getattr(model_class, "__name__", repr(model_class))

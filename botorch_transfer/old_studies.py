@@ -167,7 +167,7 @@ def history_from_optuna(
     if history.space is None:
         raise ValueError(
             "The old studies have no parameter that varies and is in every complete trial of every "
-            "study: make a table of the runs yourself, and give the table with space=."
+            "study: make a table of the runs yourself, and give both history=table and space=."
         )
     return history
 

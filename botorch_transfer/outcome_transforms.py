@@ -255,9 +255,8 @@ def split_transform(transform: Any) -> tuple[Steps, OutcomeTransform | None]:
     parts: list[Any] = [part for part in every if not isinstance(part, ChainedOutcomeTransform)]
     shared = [type(part) in _ELEMENTWISE.values() for part in parts]
     if shared != sorted(shared, reverse=True):
-        raise ValueError(
-            "The chain has a wrong order: Log, Bilog and Power must precede all other transforms."
-        )
+        text = "The chain has a wrong order"
+        raise ValueError(f"{text}: Log, Bilog and Power must precede all other transforms.")
     first, rest = parts[: sum(shared)], parts[sum(shared) :]
     arguments = ([part.power] if isinstance(part, outcome.Power) else [] for part in first)
     steps = [[type(part).__name__, *own] for part, own in zip(first, arguments, strict=True)]
@@ -342,7 +341,9 @@ def resolve_transform(
     if given is None or scale is not None:
         return given
     if old is not None:
-        _warn_of_another_unit(Y, chained(own).untransform(old[0].unsqueeze(-1))[0], old[1])
+        values = chained(own).untransform(old[0].unsqueeze(-1))[0]
+        if problem := another_unit("train_Y", Y, values, old[1]):
+            warn_of_data(f"{problem}, or give outcome_transform=Standardize(1).")
     return chained(own, default()) if own else default()
 
 
@@ -357,25 +358,42 @@ FACTORS = (0.001, 0.01, 100.0, 1000.0)
 FAR, NEAR, CHANCE, SIGN_CHANCE = 20.0, 1.0, 5e-4, 0.05
 
 
-def _warn_of_another_unit(Y: Tensor, outcomes: Tensor, task: Tensor) -> None:
-    """Warns if target outcomes seem to have a different unit than source outcomes.
+def another_unit(
+    whose: str, Y: Tensor, outcomes: Tensor, task: Tensor, sign: float = 1.0
+) -> str | None:
+    """Checks whether target outcomes seem to have a different unit than source outcomes.
 
-    Target outcomes cause a warning if they lie far outside of the range of source outcomes, or if
+    There is a problem if target outcomes lie far outside of the range of source outcomes, or if
     their absolute values are far smaller than the source outcomes' absolute values. But small
-    outcomes may be good, such as losses near zero. Small target outcomes thus cause a warning only
+    outcomes may be good, such as losses near zero. Small target outcomes are thus a problem only
     if no source outcome is near zero, or if the target outcomes are not among the best quarter of
     source outcomes.
+
+    Args:
+        whose: The name of the target outcomes in the sentence.
+        Y: A ``batch_shape x n x 1`` tensor of target outcomes, which are maximized.
+        outcomes: A tensor of ``N`` source outcomes, of any shape.
+        task: The ``N`` task indices of the source outcomes.
+        sign: -1 if the user minimizes, so that outcomes have the opposite sign in the sentence.
+
+    Returns:
+        A sentence that describes the problem; ``None`` if there is no problem.
+
+    Example:
+        >>> Y, task = torch.linspace(1.0, 2.0, 9).unsqueeze(-1), torch.zeros(9).long()
+        >>> another_unit("train_Y", 1000 * Y, Y, task)
+        'train_Y is far from the outcomes of all old tasks, 1 to 2: use the unit of the old tasks
+        (divided by 1000 it fits)'
     """
-    n, task = Y.shape[-2], task.cpu()
     y, values = (part.detach().cpu().double().flatten() for part in (Y, outcomes))
+    n, task = Y.shape[-2], task.cpu()
     (low, high), (least, most) = values.aminmax(), values.abs().aminmax()
     is_alike = bool(((least / 2 <= y.abs()) & (y.abs() <= 2 * most)).all())
-    is_opposite = values.sign().mean() * y.sign().mean() == -1
-    if is_alike and is_opposite and (len(values) + 2.0) ** -n < SIGN_CHANCE:
-        warn_of_data("train_Y has the opposite sign of the source outcomes: check both signs.")
-        return
+    signs = [part[part != 0].sign().mean() for part in (values, y)]
+    if is_alike and signs[0] * signs[1] == -1 and (len(values) + 2.0) ** -n < SIGN_CHANCE:
+        return f"{whose} has the opposite sign of the old outcomes: check both signs"
     if n < 3 or bool(y.min() == y.max()) or bool(low == high):
-        return
+        return None
     beyond, largest = torch.maximum(low - y, y - high).median() / (high - low), y.abs().max()
     factor = min(FACTORS, key=lambda factor: abs(math.log(factor * largest / most)))
     scaled = factor * y.abs()
@@ -385,13 +403,12 @@ def _warn_of_another_unit(Y: Tensor, outcomes: Tensor, task: Tensor) -> None:
     is_small = largest * (most / least).clamp_min(10.0) < least or (
         chance < CHANCE and y.median() <= values.quantile(0.75)
     )
-    if beyond > FAR or (fits and (beyond > NEAR or is_small)):
-        times = f"times {factor:g}" if factor > 1 else f"divided by {1 / factor:g}"
-        warn_of_data(
-            f"train_Y is far from the outcomes of all source tasks, {low:.3g} to {high:.3g}: give "
-            f"train_Y in the unit of the source tasks{f' ({times} it fits)' if fits else ''}, or "
-            "outcome_transform=Standardize(1)."
-        )
+    if not (beyond > FAR or (fits and (beyond > NEAR or is_small))):
+        return None
+    times = f"times {factor:g}" if factor > 1 else f"divided by {1 / factor:g}"
+    low, high = (sign * (low, high)[end] for end in (sign < 0, sign > 0))
+    text = f"{whose} is far from the outcomes of all old tasks, {low:.3g} to {high:.3g}: use the "
+    return f"{text}unit of the old tasks{f' ({times} it fits)' if fits else ''}"
 
 
 # ------------------------------------------------------------------------------- robust limits

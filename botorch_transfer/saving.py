@@ -294,9 +294,9 @@ def _check_header(
         ) from None
     if version != FORMAT_VERSION:
         raise ValueError(
-            f"{str(path)!r} has format version {version}, and this version of botorch_transfer "
-            f"reads version {FORMAT_VERSION}: upgrade botorch_transfer if the file is newer, or "
-            "save the prior again with this version."
+            f"{str(path)!r} has format version {version}, but the installed botorch_transfer reads "
+            f"version {FORMAT_VERSION}: if the file is newer, upgrade botorch_transfer; if the "
+            "file is older, fit and save the prior again."
         )
     if found != class_name:
         raise ValueError(

@@ -315,7 +315,7 @@ def test_options(folder, capsys):
 
 
 TABLES = ["--history", "old.csv", "--candidates", "stock.csv"]
-NO_PARAMETER = "A constraint uses the column 'cost' of the candidates, which is not a parameter: "
+NO_PARAMETER = "A constraint uses 'cost', a column of the candidates that is not a parameter: "
 
 
 @pytest.mark.parametrize(
@@ -333,7 +333,7 @@ NO_PARAMETER = "A constraint uses the column 'cost' of the candidates, which is 
         ([*COMMAND[:2], "--history", "old.csv", "other.csv"], "has the column 'C', and another"),
         (
             [*COMMAND, "--outcome", "logloss"],
-            "botorch_transfer suggest: The table has no column 'logloss' (a similar column is "
+            "suggest: In the history: The table has no column 'logloss' (a similar column is "
             "'log_loss'): choose an existing column for --outcome. The table's columns are ",
         ),
         ([*COMMAND, "new.csv"], "No file new.csv: correct its path. --append creates the"),
@@ -356,7 +356,7 @@ NO_PARAMETER = "A constraint uses the column 'cost' of the candidates, which is 
         ([*COMMAND, *LOSS, "--step", "C"], "is both a parameter and the column of --step"),
         ([*COMMAND, *LOSS, "--same-in-batch", "T"], "--same-in-batch names 'T', which is not a"),
         ([*COMMAND, *LOSS, "--cost", "price"], "--cost is 'price', but --candidates has no such"),
-        ([*COMMAND, *LOSS, "--log", "los"], "--log names 'los', which is no outcome: correct"),
+        ([*COMMAND, *LOSS, "--log", "los"], "--log names 'los', not an outcome: correct"),
         ([*COMMAND, *LOSS, "--outcome-range", "1", "0"], "--outcome-range of 'log_loss' is"),
         ([*COMMAND, *LOSS, "--task", "tasks"], "choose an existing column for --task, or"),
         (["space", "old.csv"], "The table has no column 'loss': use one of task"),

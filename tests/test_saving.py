@@ -171,8 +171,8 @@ def test_foreign_safetensors_file(path: Path, metadata) -> None:
 def test_another_format_version(path: Path, version: int) -> None:
     rewrite_header(path, format_version=version)
     message = (
-        rf"has format version {version}, and this version of botorch_transfer reads version 8: "
-        "upgrade botorch_transfer if the file is newer, or save the prior again with this version."
+        rf"has format version {version}, but the installed botorch_transfer reads version 8: "
+        "if the file is newer, upgrade botorch_transfer; if the file is older, fit and save the"
     )
     with pytest.raises(ValueError, match=message):
         read_prior(path, "SomePrior")

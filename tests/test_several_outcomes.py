@@ -83,7 +83,7 @@ def test_what_does_not_fit_is_refused():
         transfer_models(X, BOTH, {**HISTORY, "task 1": (X, Y)})
     with pytest.raises(ValueError, match="TransferGP has no option 'kernel'"):
         transfer_models(X, BOTH, HISTORY, kernel=None)
-    with pytest.raises(TypeError, match="The model class is a str: give a model class"):
+    with pytest.raises(TypeError, match="A str object is not a class: use a model class"):
         transfer_models(X, BOTH, HISTORY, model_class="ScaMLGP")
     with pytest.raises(InputDataError, match=r"transfer_models\(train_X, train_Y, sources\)"):
         TransferGP(X, BOTH, FAMILY.sources())

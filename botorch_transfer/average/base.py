@@ -583,7 +583,7 @@ def build_member(model_class: Callable[..., TransferModel], *data: Any, **option
     model = model_class(*data, **given)
     if model._is_ensemble:
         raise ValueError(
-            f"{type(model).__name__} predicts a mixture, but an averaged model must predict one "
-            "Gaussian: choose another model class."
+            f"{type(model).__name__} predicts a mixture, but each member of an average must "
+            "predict one Gaussian: choose another class for this member."
         )
     return model

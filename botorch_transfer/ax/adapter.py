@@ -96,15 +96,17 @@ class StandardizeByHistory(StandardizeY):
         history, goals = adapter.history, experiments.goals_of(adapter._experiment)
         self.goals = goals if history.robust else {}
         self.codes, self.depths = dict[str, list[float]](), dict[str, float]()
-        for name in [] if data.empty else data["mean"].columns:
-            values, known, old = data["mean", name].to_numpy(dtype=float), np.empty(0), None
+        observed: Any = {} if data.empty else data["mean"]
+        for name in dict.fromkeys([*moments, *observed]):
+            values, known, old = np.asarray(observed.get(name, []), float), np.empty(0), None
             if name in moments:
                 old = history.recorded(goals[name])
                 known, tasks = numbers(old, name), old.groupby(TASK)[name]
                 self.depths[name] = float((tasks.max() - tasks.min()).median())
             self.codes[name] = codes(np.concatenate([known, values]))
             values = self._limited(name, values)
-            if problem := wrong_outcomes(old, DataFrame({name: values}), name):
+            goal = goals.get(name, Outcome(name, 0.0))
+            if problem := wrong_outcomes(goal, old, DataFrame({name: values})):
                 warn_of_data(problem)
             moments.setdefault(name, moments_of(values[np.isfinite(values)]))
         self.Ymean = {name: mean for name, (mean, _) in moments.items()}
@@ -189,10 +191,8 @@ class TransferAdapter(TorchAdapter):
         metrics = list(experiments.goals_of(experiment))
         rest = [name for name in metrics if name not in self.history.columns]
         if len(rest) == len(metrics):
-            raise UserInputError(
-                f"The history has none of the experiment's metrics {metrics}: rename the metrics "
-                "of the history to these names."
-            )
+            text = f"The history has none of the experiment's metrics {metrics}"
+            raise UserInputError(f"{text}: rename the metrics of the history to these names.")
         generator: BoTorchGenerator = options["generator"]
         if (spec := generator.surrogate_spec) is not None:
             plain = {name: [ModelConfig(name="without history")] for name in rest}
@@ -330,7 +330,8 @@ class TransferAdapter(TorchAdapter):
             with user_errors():
                 taken = [Outcome(metric, 1.0, noise=noise if noise in runs else None)]
                 named = [("outcome", metric), ("task", TASK)]
-                runs = check_columns(runs, known, named, missing, changed=False)
+                unrecorded = {n: value for n, value in missing.items() if n not in runs}
+                runs = check_columns(runs, known, named, unrecorded, changed=False)
                 how = partial(self._in_model_space, known, parameters)
                 options: dict[str, Any] = {"changed": False, "encode": how}
                 old = read_history(runs, known, taken, TASK, missing, **options).sources[metric]
@@ -516,20 +517,16 @@ def _pretrained(
     if isinstance(model_class, type) and issubclass(model_class, TransferGP):
         members = members or MEMBERS
         if unknown := sorted(set(pretraining) - set(members)):
-            raise UserInputError(
-                f"pretraining= names {unknown[0]!r}, which is not a member of TransferGP: use the "
-                f"members {sorted(members)}."
-            )
+            text = f"pretraining= names {unknown[0]!r}, which is not a member of TransferGP"
+            raise UserInputError(f"{text}: use the members {sorted(members)}.")
         return {
             name: _pretrained(member, sources, pretraining.get(name, {}), transform)
             for name, member in members.items()
         }
     prior_class = getattr(model_class, "prior_class", None)  # a member may be a function
     if prior_class is None:
-        raise UserInputError(
-            f"pretraining= has no effect, because {model_class.__name__} has no pre-trained prior: "
-            "leave out pretraining=."
-        )
+        text = f"pretraining= has no effect, as {model_class.__name__} has no pre-trained prior"
+        raise UserInputError(f"{text}: leave out pretraining=.")
     options = dict(pretraining)
     if prior_class is SourceHierarchy:
         options["propagate"] = model_class.propagate

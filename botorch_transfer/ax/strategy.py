@@ -282,7 +282,7 @@ class TransferEarlyStoppingStrategy(BaseEarlyStoppingStrategy):
         if data is None or not self.is_eligible_any(trial_indices, experiment, data.full_df):
             return {}
         curves = curves_of(experiment, metric, -1.0 if minimize else 1.0)
-        reason = f"Ends worse than the best trial with a probability above {self.probability:g}."
+        reason = f"This trial ends worse than the best one (probability > {self.probability:g})."
         return {
             index: reason
             for index in trial_indices & curves.keys()

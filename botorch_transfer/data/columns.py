@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -12,7 +13,7 @@ from botorch.exceptions.errors import InputDataError
 from pandas import DataFrame, Series
 
 from botorch_transfer.search_space import Parameter, SearchSpace
-from botorch_transfer.search_space.cells import hint, is_text, likely_column, sheets
+from botorch_transfer.search_space.cells import SCALES, TIMES, hint, is_text, likely_column, sheets
 from botorch_transfer.search_space.guess import is_measure
 from botorch_transfer.search_space.space import check_table
 
@@ -39,12 +40,30 @@ def renamed(frame: DataFrame, rename: Mapping[str, str]) -> DataFrame:
         if not isinstance(new, str):
             raise InputDataError(f"rename= gives {old!r} the name {new!r}: give one name as text.")
         if old not in frame.columns:
-            problem = f"rename= names the column {old!r}, which the table lacks"
-            raise InputDataError(f"{problem}{hint(old, frame.columns)}: correct the old name.")
+            text = f"rename= names the column {old!r}, which the table lacks"
+            raise InputDataError(f"{text}{hint(old, frame.columns)}: correct the old name.")
+        if _have_different_units(old, new):
+            text = "rename= gives %r the name %r, which has another unit: convert the values"
+            logger.warning(text, old, new)
     names = [rename.get(name, name) for name in frame.columns]
     if twice := [name for name in rename.values() if names.count(name) > 1]:
         raise InputDataError(f"rename= gives two columns the name {twice[0]!r}: drop one column.")
     return frame.set_axis(names, axis=1)
+
+
+def _have_different_units(*names: str) -> bool:
+    """Returns whether names of columns, such as "time [h]" and "minutes", end with other units."""
+    pattern = re.compile(r"(?:^(?=\w{3})|[\s_(/\[])(°?[^\W\d_]+)[)\]]?\s*$")
+    words = ["".join(pattern.findall(name)) for name in names]
+    units = [SCALES.get(TIMES.get(word.lower(), word)) for word in words]
+    return None not in units and len({*units}) > 1
+
+
+def _rename(old: str, new: str) -> str:
+    """Returns the advice to rename a column of old runs to the name of a parameter."""
+    if _have_different_units(old, new):
+        return f"if both mean the same, convert the values, and name the column {new!r}"
+    return f"if both mean the same, pass rename={{{old!r}: {new!r}}}"
 
 
 def check_columns(
@@ -87,20 +106,23 @@ def check_columns(
         kind = f"the column of {argument}="
         other = used.setdefault(column, kind)
         if other != kind and (argument, other) != ("task", "a parameter"):
-            problem = f"The column {column!r} is both {other} and {kind}"
-            raise InputDataError(f"{problem}: choose another column for {argument}=.")
+            text = f"The column {column!r} is both {other} and {kind}"
+            raise InputDataError(f"{text}: choose another column for {argument}=.")
     if unknown := [name for name in missing if name not in space.columns]:
-        problem = f"missing= names {unknown[0]!r}, which is not a parameter"
-        raise ValueError(f"{problem}: use one of {', '.join(space.columns)}.")
+        text = f"missing= names {unknown[0]!r}, which is not a parameter"
+        raise ValueError(f"{text}: use one of {', '.join(space.columns)}.")
     for each in (p for p in space.parameters if missing.get(p.name) is not None):
         value, place = missing[each.name], np.array([np.nan])
         with suppress(InputDataError):
             place = each.place(DataFrame({each.name: [value]}))
         if not np.isfinite(place).all():
-            problem = f"missing= gives the parameter {each.name!r} the invalid value {value!r}"
-            raise ValueError(f"{problem}: give a valid value, or None if the value is unknown.")
-        if not ((place >= 0) & (place <= 1)).all():
-            logger.warning("missing= gives %r a value that is out of range: correct it", each.name)
+            text = f"missing= gives the parameter {each.name!r} the invalid value {value!r}"
+            raise ValueError(f"{text}: give a valid value, or None if the value is unknown.")
+        if each.name in frame and frame[each.name].notna().all():
+            text = "missing= has no effect on %r, which each old run records: omit %r from missing="
+            logger.warning(text, each.name, each.name)
+        elif not ((place >= 0) & (place <= 1)).all():
+            logger.warning("missing= gives %r a value out of range: correct the value", each.name)
     left = [column for column in frame.columns if column not in used]
     absent = [p for p in space.parameters if p.name not in frame.columns]
     empty = [p for p in space.parameters if p not in absent and frame[p.name].isna().all()]
@@ -110,18 +132,16 @@ def check_columns(
         if parameter in absent and (likely := likely_column(name, left)):
             raise InputDataError(
                 f"The table has no column for parameter {name!r}, but it has a column {likely!r}: "
-                f"if both mean the same, pass rename={{{likely!r}: {name!r}}}. If not, pass "
-                f"missing={{{name!r}: ...}} with the value that old runs had, or None if unknown."
+                f"{_rename(likely, name)}. If not, pass missing={{{name!r}: ...}} with the value "
+                "that old runs had, or None if unknown."
             )
         if changed:
             text = f"No old run records {name!r}, so old runs carry no information about {name!r}: "
-            text += (
-                f"pass missing={{{name!r}: ...}} with the value that they had, or None if unknown"
-            )
+            text += f"pass missing={{{name!r}: ...}} with the old runs' value, or None if unknown"
             fits = [c for c in left if not is_measure(str(c)) and _fits(frame[c], parameter)]
             if fits:
                 text += f". Old runs have a column {fits[0]!r} with values in the same range: "
-                text += f"if both mean the same, pass rename={{{fits[0]!r}: {name!r}}}"
+                text += _rename(str(fits[0]), name)
             logger.warning(text)
     if changed and len(absent) == len(space.columns):
         problem = f"The table has none of the parameters {', '.join(space.columns)}"

@@ -103,8 +103,8 @@ def task_names(sources: Sequence[SourceData] | Mapping[str, SourceData]) -> list
     if isinstance(sources, str) or not isinstance(sources, known):
         raise InputDataError(
             f"The source data are a {type(sources).__name__}: give a list or a mapping of tasks. "
-            "Convert a table by from_dataframe. A joint model takes only source tasks; for another "
-            "model, load a saved prior by its class, such as SourceGPs.load(path)."
+            "Convert a table by from_dataframe. Joint models do not take a saved prior. Other "
+            "models do: load the prior by its class, such as SourceGPs.load(path)."
         )
     is_one = isinstance(sources, SupervisedDataset | Tensor)
     if is_one or any(isinstance(value, Tensor) for value in sources):
@@ -201,8 +201,8 @@ def _as_dataset(name: str, value: SourceData) -> SupervisedDataset:
         return value
     if not isinstance(value, tuple | list) or len(value) not in (2, 3):
         raise InputDataError(
-            f"Task {name!r} is a {type(value).__name__}: pass a tuple (X, Y), a tuple (X, Y, "
-            "Yvar) or a SupervisedDataset. Pass each of a MultiTaskDataset's `datasets` as a task."
+            f"Task {name!r} is a {type(value).__name__}: pass (X, Y), (X, Y, Yvar) or a "
+            "SupervisedDataset. For a MultiTaskDataset, pass each of its `datasets` as one task."
         )
     X, Y, Yvar = (*value, None)[:3]
     _check_tensors(name, X, Y, Yvar)

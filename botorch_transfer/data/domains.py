@@ -197,7 +197,7 @@ def _as_indices(dim: int, discrete_dims: Iterable[int]) -> tuple[int, ...]:
         return tuple(sorted({range(dim)[index] for index in discrete_dims}))
     except (IndexError, TypeError) as error:
         raise ValueError(
-            f"discrete_dims is {discrete_dims!r}: list indices (below {dim}) of discrete inputs."
+            f"discrete_dims is {discrete_dims!r}: give a list of input indices below {dim}."
         ) from error
 
 

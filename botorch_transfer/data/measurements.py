@@ -27,7 +27,6 @@ from torch import Tensor
 from torch.special import ndtri
 
 from botorch_transfer.data.datasets import LARGEST
-from botorch_transfer.data.units import Range
 from botorch_transfer.outcome_transforms import robust_limit
 from botorch_transfer.search_space.cells import (
     UNIT,
@@ -47,6 +46,7 @@ from botorch_transfer.search_space.space import check_table
 logger = logging.getLogger(__name__)
 
 Array = NDArray[np.float64]
+Range = tuple[float, float]
 Goal = Literal["min", "max"]
 
 #: Probabilities of 500 quantiles. The average of these quantiles approximates the mean of a
@@ -64,7 +64,8 @@ class Outcome:
     Args:
         name: The column of the outcome.
         sign: 1 if large outcomes are good, -1 if small outcomes are good, 0 if the goal is unknown.
-        limit: The least feasible value of the modelled outcome; ``None`` for an objective.
+        limit: The lower limit of the modelled outcome: smaller values are infeasible. ``None`` for
+            an objective.
         noise: The column of standard errors; ``None`` if there is none.
         log: Whether models predict the outcome's logarithm.
         within: The least and the largest possible value of the outcome, such as 0 and 100 for a
@@ -263,9 +264,9 @@ class Cell(NamedTuple):
     """Content of one cell of an outcome, such as ``>95`` or ``18 ± 2``.
 
     Args:
-        kind: A key of :data:`KINDS`; ``"wrong"`` for a list of numbers, or for other cells that
-            have digits but are not one number; an empty text for a plain number and for an empty
-            cell.
+        kind: ``""`` for a plain number or an empty cell. ``"wrong"`` for a cell that has digits but
+            is not one number, such as a list of numbers. For any other cell, a key of
+            :data:`KINDS`.
         number: The number as text, maybe with a unit. If the cell is not text, the cell's value.
         error: The standard error as text, maybe with a unit.
         side: 1 if the true outcome is larger than the number (``>95``), -1 if the true outcome is
@@ -492,7 +493,7 @@ def _fates(frame: DataFrame, status: str | None, task: str | None) -> NDArray[An
         for name in [n for n in frame if status and words_of(str(n)) & {"state", "status"}]:
             fates = {word: _fate(word) for word in map(_word, frame[name])}
             if any(fates.values()) and all(fates[word] or word in known for word in fates):
-                text = "%r may be the status of runs: give status=%r, or rename it to 'status'"
+                text = "%r may be the status of runs: give status=%r, or name the column 'status'"
                 logger.warning(text, name, name)
         return np.full(len(frame), "", dtype=object)
     words = [_word(cell) for cell in frame[status]]
@@ -519,7 +520,7 @@ def _leave_out_codes(tables: Sequence[DataFrame], outcome: Outcome, task: str | 
         first = next(table for table in tables if (table[outcome.name] == code).any())
         row = int((first[outcome.name] == code).to_numpy().argmax())
         text = "In the column %r, the number %g (%s) is far from all other outcomes: empty the "
-        text += "cells with this number, or correct it. The number counts as a missing outcome"
+        text += "cells with this number, or correct them. The number counts as a missing outcome"
         text += " of a failed run" if is_bad else ""
         logger.warning(text, outcome.name, code, _cell(first, task, outcome.name, row))
         for table in tables:

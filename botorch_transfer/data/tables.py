@@ -168,11 +168,11 @@ def from_dataframe(
         missing: Values of parameters that a task does not record, by parameter name; ``None`` for
             an unknown value. A task does not record a parameter if the column is empty or absent.
         rename: Mapping from old to new names of columns.
-        changed: Whether the search space has changed since the runs. If ``False``, an unrecorded
-            parameter that is not in ``missing`` raises an error, and a warning counts the runs
-            outside of the space. If ``True``, the value of such a parameter counts as unknown. In
-            both cases, an error is raised if the parameter's column is absent, but another column
-            has a similar name.
+        changed: Whether the search space has changed since the runs. This decides about each
+            parameter that a task does not record and that is not in ``missing``. If ``False``, an
+            error is raised. If ``True``, the parameter's value counts as unknown, unless its column
+            is absent and another column has a similar name: then an error is raised. If ``False``,
+            a warning also counts the runs outside of the space.
         log: Whether to take the natural logarithm of the outcome. Standard errors are then divided
             by the outcomes. The target's outcomes must be logarithms, too.
         encode: Another encoding, for models whose inputs are not in the unit cube: a function that
@@ -219,16 +219,13 @@ def from_dataframe(
     if isinstance(outcome, list):
         goals = [goal] * len(outcome) if goal is None or isinstance(goal, str) else list(goal)
         if len(goals) != len(outcome) or not outcome:
-            raise ValueError(
-                f"There are {len(outcome)} outcomes and {len(goals)} goals: give one goal each."
-            )
+            text = f"There are {len(outcome)} outcomes and {len(goals)} goals"
+            raise ValueError(f"{text}: give one goal each.")
         pairs = zip(outcome, goals, strict=True)
         return {name: from_dataframe(**given | {"outcome": name, "goal": g}) for name, g in pairs}
     if goal is None and usual_goal(str(outcome)) == "min":
-        raise ValueError(
-            f"The name {outcome!r} suggests that small values are good, but there is no goal: "
-            "give goal='min' or goal='max'."
-        )
+        text = f"The name {outcome!r} suggests that small values are good, but there is no goal"
+        raise ValueError(f"{text}: give goal='min' or goal='max'.")
     if goal not in ("max", "min", None):
         raise ValueError(f"goal is {goal!r}: use 'max' or 'min'.")
     if failed not in ("drop", "worst"):
@@ -350,7 +347,7 @@ def read_history(
         data = sources[outcome.name]
         _recommend_logarithms(outcome, data)
         if data and all(len(task.Y.unique()) < 2 for task in data.values()):
-            text = "All values of %r are equal in each old task%s"
+            text = "Each old task has only one value of %r%s"
             named = f": does the column {task!r} name runs, not tasks?"
             is_run = len(tasks) == len(frame) > 1
             logger.warning(text, outcome.name, named if is_run else ", so old runs do not help")
@@ -447,7 +444,7 @@ def without_repeats(
     outcomes: Sequence[Outcome],
     task: str,
 ) -> DataFrame:
-    """Leaves out each old task that is a copy of another old task, or of runs of the current study.
+    """Leaves out old tasks that repeat another old task, or runs of the current study.
 
     If one file has the runs of all studies, the old runs contain runs of the current study.
 
@@ -460,11 +457,12 @@ def without_repeats(
 
     Returns:
         The old runs of the remaining tasks. A task is left out if it shares at least 90 % of its
-        runs with another task, and if the shared runs have at least five different outcomes. If the
-        task has only three or four runs, all outcomes must differ instead. A task is also left out
-        if it shares at least three different runs with the current study, and either the outcomes
-        of the shared runs all differ, or the shared runs are at least 90 % of the task's runs and
-        have at least two different outcomes.
+        runs with another task, and if the shared runs have at least five different outcomes. For a
+        task with only three or four runs, it is enough that no two of its runs have the same
+        outcome. Of two tasks with the same runs, one remains. A task is also left out if it shares
+        at least three different runs with the current study, and either the outcomes of the shared
+        runs all differ, or the shared runs are at least 90 % of the task's runs and have at least
+        two different outcomes.
     """
     history = _without_copies(history, space, outcomes, task)
     if runs is None:
@@ -498,7 +496,7 @@ def without_repeats(
 def _without_copies(
     history: DataFrame, space: SearchSpace, outcomes: Sequence[Outcome], task: str
 ) -> DataFrame:
-    """Leaves out each task of old runs that repeats another old task; see ``without_repeats``."""
+    """Leaves out old tasks that repeat another old task; see ``without_repeats``."""
     names = [outcome.name for outcome in outcomes if outcome.name in history]
     columns = [*(name for name in space.columns if name in history), *names]
     tasks = history[task].map(str).to_numpy()
@@ -544,9 +542,10 @@ def limit_task(
 
     Args:
         task: The task; its outcomes are maximized.
-        limit: The least feasible value of a constrained outcome; ``None`` for an objective.
-        by_rank: Whether to replace each outcome below the median by the normal quantile of its rank
-            if the quantile is larger
+        limit: The lower limit of a constrained outcome: smaller values are infeasible. ``None`` for
+            an objective.
+        by_rank: Whether to raise outcomes below the median: each becomes the normal quantile that
+            belongs to its rank, if this quantile is larger than the outcome
             (:func:`~botorch_transfer.outcome_transforms.raise_worse_half`).
 
     Returns:
@@ -677,8 +676,8 @@ def _counted(values: Iterable[Any]) -> str:
 def _some(runs: Sequence[tuple[str, Any]]) -> str:
     """Lists tasks with their numbers of runs, as in "task 'a' (2), 'b' (1), from row 0 on".
 
-    Each item of ``runs`` has the task and the row of one run. The result names only the first
-    row.
+    Each item of ``runs`` is one run: its task and its row. The result has only the row of the first
+    item.
     """
     return f"task {_counted(name for name, _ in runs)}, from row {runs[0][1]} on"
 
@@ -781,7 +780,7 @@ class Runs(NamedTuple):
 
     @classmethod
     def of(cls, X: Tensor, Y: Tensor) -> Self:
-        """Makes successful runs from ``n x d`` inputs and ``n x m`` outcomes."""
+        """Builds ``Runs`` from ``n x d`` inputs and ``n x m`` outcomes; all runs are successful."""
         unknown, none = torch.full_like(Y, torch.nan), X[:0]
         succeeded = torch.ones(len(X), dtype=torch.bool)
         return cls(X, Y, unknown, torch.zeros_like(Y), succeeded, none, none, none)
@@ -802,7 +801,7 @@ class Runs(NamedTuple):
         return self.X[self.succeeded]
 
     def known(self, index: int) -> Runs:
-        """Returns the runs in which the outcome at ``index`` is known, without other outcomes."""
+        """Returns the runs in which the outcome at ``index`` is known; drops all other outcomes."""
         rows, one = self.Y[:, index].isfinite(), slice(index, index + 1)
         known = {name: getattr(self, name)[rows, one] for name in ("Y", "Yvar", "added")}
         return self._replace(X=self.X[rows], succeeded=self.succeeded[rows], **known)
@@ -831,10 +830,8 @@ def read_runs(
     spare = [n for n in runs.columns if n not in {*space.columns, status, FATE, *columns}]
     for name in (*space.columns, *(outcome.name for outcome in outcomes)):
         if name not in runs.columns and (likely := likely_column(name, spare)):
-            raise InputDataError(
-                f"The runs have no column {name!r}, but they have a column {likely!r}: rename "
-                f"{likely!r} if both mean the same, or drop {likely!r}."
-            )
+            text = f"The runs have no column {name!r}, but they have a column {likely!r}: rename"
+            raise InputDataError(f"{text} {likely!r} if both mean the same, or drop {likely!r}.")
     for outcome in outcomes:
         if outcome.name not in runs.columns and len(runs):
             text = "The runs have no column %r, so no run has this outcome. The columns are %s"

@@ -24,19 +24,19 @@ from numpy.typing import NDArray
 from pandas import DataFrame, to_numeric
 
 from botorch_transfer.data.datasets import evenly_spaced
+from botorch_transfer.data.measurements import Outcome, Range
 from botorch_transfer.search_space import Parameter, SearchSpace
 from botorch_transfer.search_space.cells import PER_CENT, in_per_cent, rows_of_tasks, words_of
 
 Array = NDArray[np.float64]
-Range = tuple[float, float]
 
 #: Patterns of names of parameters that may be temperatures, and times or speeds.
-TEMPERATURE = r"(?i)°|[(\[][CKF][)\]]|\b(t|temp(s|[eé]r\w*)?|kelvin|celsius|fahrenheit|oven|bath)\b"
-TIME = r"(?i)[(\[/](s|min|h)\b|\b(t|\w*(time|zeit|dauer)|dur[aé]\w*|sec(ond)?s?|min(s|utes?)|hrs?"
+TEMPERATURE = r"°|[(\[][CKF][)\]]|\b(t|temp(s|[eé]r\w*)?|kelvin|celsius|fahrenheit|oven|bath)\b"
+TIME = r"[(\[/](s|min|h)\b|\b(t|\w*(time|zeit|dauer)|dur[aé]\w*|sec(ond)?s?|min(s|utes?)|hrs?"
 TIME += r"|hours?|residence|age|age?ing|bake|proof|speed|velocity|stir\w*|rpm|flow|hz|frequency)\b"
 
 #: Factors of usual conversions, and patterns of names of the parameters to which they apply.
-FACTORS = {60: TIME, 100: "", 1_000: ""}
+FACTORS = {60: TIME, 100: f"^(?!.*(?:{TIME}))", 1_000: ""}
 
 #: Usual conversions of units by description: a factor, an offset, and a pattern of names.
 CONVERSIONS = {
@@ -92,6 +92,11 @@ NO_SHARES = {"loss", "rmse", "mse", "mae", "nll", "cost", "price", "time", "seco
 #: Words in the names of outcomes that may be negative in some tasks and positive in other tasks.
 SIGNED = {"r2", "reward", "return", "profit", "gain", "change", "likelihood", "elbo", "score"}
 
+#: A limit is far from the best value if the ratio of the two is above ``MANY_TIMES``. In a column
+#: in per cent, a task has another unit if its large outcomes are above 100 and above ``MANY_TIMES``
+#: the large outcomes of most tasks.
+MANY_TIMES = 10.0
+
 #: Description of the runs of this study.
 STUDY = "this study"
 
@@ -102,8 +107,9 @@ def wrong_units(frame: DataFrame, space: SearchSpace, task: str | None = None) -
     Args:
         frame: Old runs, one row per run; or the runs of this study.
         space: The search space.
-        task: The column that names the task. ``None`` for the runs of this study, which may lie a
-            little outside of the space: only values below half of the lower bound count as outside.
+        task: The column that names the task; ``None`` if ``frame`` has the runs of this study. A
+            value of this study counts as outside of the space only if it is below half of a
+            positive lower bound.
 
     Returns:
         One sentence for each column and conversion. The sentence names the column, the tasks with
@@ -137,53 +143,71 @@ def wrong_units(frame: DataFrame, space: SearchSpace, task: str | None = None) -
 
 
 def wrong_outcomes(
-    history: DataFrame | None, runs: DataFrame | None, name: str, within: Range | None = None
+    outcome: Outcome, history: DataFrame | None, runs: DataFrame | None
 ) -> str | None:
-    """Checks whether outcomes lie in their range, and have the same unit in two tables.
+    """Checks whether outcomes suit their range and their limit, and have one unit in two tables.
 
     Args:
-        history: Old runs, or ``None``.
+        outcome: The outcome. If its range is unknown, an outcome with a name such as "yield" must
+            be at least 0, and at most 100 if almost all values seem to be in per cent.
+        history: Old runs, or ``None``. A table may lack the outcome's column.
         runs: The runs of this study, or ``None``.
-        name: The column of the outcome. A table may lack this column.
-        within: The least and the largest possible value of the outcome; ``None`` if unknown. If
-            the range is unknown, an outcome with a name such as "yield" must be at least 0, and at
-            most 100 if almost all outcomes seem to be in per cent.
 
     Returns:
         A sentence that describes the problem; ``None`` if there is no problem. There is a problem
-        if an outcome is clearly outside of its range, or if :func:`mixed_outcomes` finds a problem
-        that involves the runs of this study.
+        if an outcome is clearly outside of its range, if :func:`mixed_outcomes` finds a problem
+        that involves the runs of this study, or if the range or the limit likely has another unit.
 
     Example:
         >>> old, runs = DataFrame({"yield": [35, 80, 61]}), DataFrame({"yield": [0.4, 0.7]})
-        >>> wrong_outcomes(old, runs, "yield")
+        >>> wrong_outcomes(Outcome("yield", 1.0), old, runs)
         "'yield' seems to have fractions in this study and percentages in old runs: multiply the
         fractions by 100"
     """
+    name, words = outcome.name, words_of(outcome.name)
     tables = {"old runs": history, STUDY: runs}
     columns = [(group, t[name]) for group, t in tables.items() if t is not None and name in t]
     groups = {group: to_numeric(cells, errors="coerce").dropna() for group, cells in columns}
-    most = np.quantile(np.concatenate([*groups.values(), [0.0]]), 0.9, method="lower")
+    every = np.concatenate([*groups.values(), np.empty(0)])
+    every = every[np.isfinite(every)]
     usual = -np.inf, np.inf
-    if POSITIVE & words_of(name) and in_per_cent(name):
+    if POSITIVE & words and in_per_cent(name):
+        most = np.quantile(np.append(every, 0.0), 0.9, method="lower")
         usual = 0.0, 100.0 if 1 < most <= 100 else np.inf
-    least, largest = within or usual
+    least, largest = outcome.within or usual
     for group, values in groups.items():
         finite, span = values[np.isfinite(values)], largest - least
         span = span if np.isfinite(span) else finite.max() - finite.min()
         margin = BEYOND * np.nan_to_num(span)
         outside = values[~values.between(least - margin, largest + margin)]
         if len(outside):
-            found = f"{outside.iloc[0]:g} in row {outside.index[0]} of {group}"
-            limits = f"{'outcome_range' if within else 'the usual range'} {least:g} to {largest:g}"
-            limits += ", to which predictions are clipped" if within else ""
-            return f"{name!r} has {found}, outside of {limits}: correct the range or the values"
+            text = f"{name!r} has {outside.iloc[0]:g} in row {outside.index[0]} of {group}, outside"
+            text += f" of {'outcome_range' if outcome.within else 'the usual range'} {least:g} to "
+            text += f"{largest:g}{', to which predictions are clipped' * bool(outcome.within)}"
+            return f"{text}: correct the range or the values"
+    is_fraction = (len(every) >= MIN_VALUES or runs is None) and 0 < every.max(initial=0.0) <= 1
+    if is_fraction and (least, largest) == (0, 100) and not (SHARES - PER_CENT) & words:
+        return f"{name!r} is never above 1, but has outcome_range 0 to 100: give percentages"
     arrays = {group: values.to_numpy(np.float64) for group, values in groups.items()}
-    return next((found for found in mixed_outcomes(arrays, name) if STUDY in found), None)
+    found = next((found for found in mixed_outcomes(arrays, name) if STUDY in found), None)
+    if found or (bound := outcome.bound) is None or len(every) == 0:
+        return found
+    best = outcome.sign * float((outcome.sign * every).max())
+    is_far = abs(bound - best) > every.std()
+    is_far |= bound * best > 0 and not 1 / MANY_TIMES <= best / bound <= MANY_TIMES
+    if len(every) >= 5 and outcome.sign * (bound - best) > 0 and is_far:
+        text = f"No run satisfies the limit {bound:g} of {name!r} (best value: {best:g})"
+        return f"{text}: check the unit"
+    least, low, most = np.quantile(every, (0.0, 0.1, 1.0))
+    is_share = SHARES & words or (bound >= 0.8 and MANY_TIMES < least <= 100 * bound <= most)
+    if outcome.sign > 0 < bound < 1 < low and most <= 105 and is_share and not NO_SHARES & words:
+        text = f"{name!r} is in per cent, but the limit {bound:g} seems to be a fraction"
+        return f"{text}: multiply the limit by 100"
+    return None
 
 
 def mixed_outcomes(groups: Mapping[str, Array], name: str) -> Iterator[str]:
-    """Finds fractions among percentages, and negative outcomes among positive outcomes.
+    """Finds fractions among percentages, values above 100 per cent, and outcomes of both signs.
 
     A group is a task or a table. If no group by itself has mixed outcomes, groups are compared with
     one another.
@@ -201,6 +225,12 @@ def mixed_outcomes(groups: Mapping[str, Array], name: str) -> Iterator[str]:
         "'loss' seems to have negative values in task 'b' and positive values in task 'a': check the
         sign"
     """
+    tops = {key: _quantiles(v)[1] for key, v in groups.items() if len(v) and in_per_cent(name)}
+    above = [key for key in tops if np.median(groups[key]) > 100]
+    below = [key for key in tops if tops[key] <= 100]
+    usual = np.median([tops[key] for key in below] or [np.inf])
+    if 0 < len(above) <= len(below) and tops[above[0]] > MANY_TIMES * usual:
+        yield f"{name!r} is mostly above 100 in {above[0]}, but not in {below[0]}: check the unit"
     for factor, bound, low, high, remedy in (
         (100, 1, "fractions", "percentages", "multiply the fractions by 100"),
         (-1, 0, "negative values", "positive values", "check the sign"),
@@ -236,9 +266,9 @@ def _fits(x: Array, y: Array, factor: int, name: str, is_one: bool, of_study: bo
       conditions: the gap is larger, ``x`` and ``y`` belong to two groups, at least one percentage
       is above 10, and all percentages are above 1.
 
-    In one case, a single condition replaces the main conditions: few values of ``y`` are 1 or less.
-    In this case, ``factor`` is 100, ``name`` has a word in ``SHARES``, one of two groups is this
-    study (``of_study``), and at least one percentage is above 10.
+    There is one exception: ``factor`` is 100, ``name`` has a word in ``SHARES``, one of two groups
+    is this study (``of_study``), and at least one percentage is above 10. Then a single condition
+    replaces the main conditions: few values of ``y`` are 1 or less.
     """
     is_share, words = factor > 1, words_of(name)
     enough = min(len(x), len(y) + (not is_one)) > is_share and len(x) + len(y) >= MIN_VALUES
@@ -280,7 +310,7 @@ def _of_column(tasks: Mapping[str, Array], parameter: Parameter) -> Iterator[tup
     usual = {
         text: (factor, offset)
         for text, (factor, offset, names) in CONVERSIONS.items()
-        if re.search(names, words) and not (offset and parameter.log)
+        if re.search(names, words, re.IGNORECASE) and not (offset and parameter.log)
     }
     rounding = 1e-6 * max(abs(lower), abs(upper))
     strange, compared = dict[str, Array](), dict[str, Array]()
@@ -305,7 +335,7 @@ def _of_column(tasks: Mapping[str, Array], parameter: Parameter) -> Iterator[tup
         found = _likely_conversions(usual, _quantiles(together)[None], reference, 0.0, 0.6)[0]
         problem = found and f"lies outside of the parameter's range, but fits if {found}"
         if parameter.log is True and together.min() < together.max() <= 0:
-            problem = "is never positive: convert the values if they are logarithms"
+            problem = "has no positive value: if the values are logarithms, undo the logarithm"
         yield from ((name, problem) for name in strange if problem)
 
 
@@ -318,7 +348,7 @@ def _quantiles(values: Array) -> Array:
 def _likely_conversions(
     conversions: Mapping[str, Range], ends: Array, reference: Array, different: float, alike: float
 ) -> list[str | None]:
-    """Finds the unit conversion that brings each task's quantiles nearest to reference quantiles.
+    """Finds, for each task, the unit conversion that brings its quantiles nearest to references.
 
     Args:
         conversions: The factors and the offsets to try, by description.
@@ -330,7 +360,7 @@ def _likely_conversions(
     Returns:
         For each task, a key of ``conversions``. ``None`` if the task's quantiles are close to the
         reference quantiles, or if no conversion fits. Quantiles are compared on a logarithmic scale
-        for a conversion without an offset.
+        for conversions without an offset, and on a linear scale for all other conversions.
     """
     names, shares = [*conversions], []
     for factor, offset in conversions.values():

@@ -546,7 +546,7 @@ def decimal_mark(cells: Collection[str], comma: bool) -> str:
 def decimal_points(
     frame: DataFrame, columns: Collection[Any], comma: bool = False
 ) -> dict[Any, Series]:
-    """Rewrites numbers in columns of text, such as ``1.350,5``, with a decimal point.
+    """Rewrites numbers such as ``1.350,5`` with a decimal point, in columns of text.
 
     Separators of thousands are removed. A number such as ``60,5`` or ``1.350,5`` shows that the
     comma is the decimal mark of its column; ``60.5`` and ``1,350.5`` show that the point is the
@@ -556,8 +556,8 @@ def decimal_points(
     Args:
         frame: A table; it may lack some of the columns.
         columns: Columns that may hold numbers. Cells without a number do not change.
-        comma: Whether ``1,200`` means 1.2 if no number of any column shows the decimal mark. If
-            ``False``, the text ``1,200`` then does not change.
+        comma: The treatment of ``1,200`` if no number of any column shows the decimal mark. If
+            ``True``, the text becomes 1.2. If ``False``, the text does not change.
 
     Returns:
         Mapping from each of the columns that holds text to the column's rewritten cells.
@@ -580,14 +580,14 @@ def decimal_points(
         if marks != {"."}:
             grouped = cells.str.contains(rf"{GROUPS}(?!,)".format(r"\."), na=False)
             meaning = "separates thousands" if marks == {","} else "counts as a decimal point"
-            reason = f"whose point {meaning}: write numbers without separators of thousands"
+            reason = f"whose point {meaning}: write thousands without points, as in 1200"
             log_cell(grouped, frame[name], reason, logging.INFO if shown[name] else logging.WARNING)
         if marks == {","} or any(map(re.compile(r"\d,\d{3}[.,]\d").search, cells.dropna())):
             groups = re.compile(GROUPS.format(r"\." if marks == {","} else ","))
             cells = cells.str.replace(groups, lambda m: re.sub("[.,]", "", m[0]), regex=True)
         if comma and not marks:
             grouped = cells.str.contains(GROUPS.format(","), na=False)
-            reason = "whose comma is a decimal mark: write numbers without separators of thousands"
+            reason = "whose comma is a decimal mark: write thousands without commas, as in 1200"
             log_cell(grouped, frame[name], reason)
         if "," in marks or (comma and not marks):
             cells = cells.str.replace(r"(\d),(?=\d+(?![\d.,]))", r"\1.", regex=True)

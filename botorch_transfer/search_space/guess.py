@@ -196,7 +196,7 @@ def guess_space(
             logger.warning(message, name)
         for other in outcomes:
             if _is_almost(frame[name], frame[other], tasks):
-                message = "%r may be an outcome (it is ordered almost like %r): if so, leave it out"
+                message = "If %r is an outcome, add it to leave_out= (it is ordered almost like %r)"
                 logger.warning(message, name, other)
     found: dict[str, Parameter] = {}
     # Complete columns first: they may be parents of columns with empty cells.

@@ -232,9 +232,10 @@ class _RangeParameter(Parameter):
         """Scales numbers so that the range becomes the unit interval; see ``Parameter.place``.
 
         Numbers within a rounding error of a bound are clipped. The rounding error is relative to
-        the bound with the larger absolute value, because -1e-17 may be a rounded 0. On a
-        logarithmic scale, the rounding error is relative to the nearer bound, because the bounds
-        may be many orders of magnitude apart. Codes of missing values, such as -999, become NaN.
+        the bound with the larger absolute value, because -1e-17 may be a 0 with a rounding
+        error. On a logarithmic scale, the rounding error is relative to the nearer bound, because
+        the bounds may be many orders of magnitude apart. Codes of missing values, such as -999,
+        become NaN.
         """
         numbers, bounds = read_numbers(frame[self.name]), np.array([self.lower, self.upper], float)
         inside = numbers.clip(*bounds)
@@ -717,8 +718,9 @@ class CategoricalParameter(_ListedParameter):
         return any(is_none(value) for value in self.values)
 
     def place(self, frame: DataFrame) -> Array:
-        """Encodes the parameter's values, and removed values that still have descriptors.
+        """Encodes the values of the parameter; see ``Parameter.place``.
 
+        Also encodes values that were removed from the parameter, if they still have descriptors.
         Any other value becomes NaN.
         """
         nowhere = np.full(len(self.feature_names), np.nan)
@@ -739,7 +741,7 @@ class CategoricalParameter(_ListedParameter):
 
     @cached_property
     def _points(self) -> dict[Any, Array]:
-        """Mapping from values to encodings; includes removed values that still have descriptors."""
+        """Mapping from values to encodings, also for removed values that still have descriptors."""
         if self.descriptors is None:
             return dict(zip(self.values, np.eye(self.size), strict=True))
         levels, *columns = {**self.descriptors}.values()

@@ -67,8 +67,10 @@ def check_arguments(
     """Raises an error if an argument has a wrong type.
 
     Args:
-        given: Arguments by name. Only the arguments that ``arguments`` lists are checked.
-        arguments: Types and advice by names of arguments, in the format of :data:`ARGUMENTS`.
+        given: The arguments to check, by name. An argument whose name is not in ``arguments`` is
+            not checked.
+        arguments: For names of arguments, the allowed types and the advice of the error message, in
+            the format of :data:`ARGUMENTS`.
 
     Raises:
         TypeError: If an argument has a wrong type.
@@ -359,8 +361,8 @@ class SearchSpace:
             if values are not in the space. Numbers outside of a range are extrapolated beyond the
             unit cube. Numbers between two values of an integer, ordinal or stepped parameter are
             interpolated. A row is NaN if one of its values cannot be encoded: a choice that no
-            longer exists, a number without a logarithm on a logarithmic scale, or a number outside
-            of the range that is a usual code of a missing value, such as -999.
+            longer exists, a number without a logarithm on a logarithmic scale, or a usual code of
+            a missing value, such as -999, if this code is outside of the range.
 
         Raises:
             InputDataError: If a column or value is missing, if a value has a wrong type, or if
@@ -535,8 +537,9 @@ class SearchSpace:
     def fixed_features(self, X: Tensor) -> list[dict[int, float]]:
         """Finds the combination of unordered choices of each point; see ``fixed_features_list``.
 
-        Use it if there are too many combinations to list: optimize only over the combinations of
-        the points with the largest acquisition values.
+        Use this method if there are too many combinations to list: evaluate the acquisition
+        function at many points, and optimize only over the combinations that occur in the points
+        with the largest values.
 
         Args:
             X: An ``n x d`` tensor in the unit cube, rounded by ``round``.
@@ -615,8 +618,8 @@ def _check_size(parameter: Parameter, active: NDArray[np.bool_], max_rows: int) 
         raise ValueError(f"{problem}: use sample().")
     if active.sum() * parameter.size + (~active).sum() > max_rows:
         raise ValueError(
-            f"The parameters up to and including {parameter.name!r} have more than {max_rows:,} "
-            "combinations: raise max_rows, or use sample() or a continuous optimizer."
+            f"With the parameter {parameter.name!r}, the space has more than {max_rows:,} "
+            "combinations of values: raise max_rows, or use sample() or a continuous optimizer."
         )
 
 

@@ -25,9 +25,8 @@ from pandas import DataFrame
 from torch import Tensor
 from torch.special import ndtr
 
-from botorch_transfer.data.measurements import Goal, Outcome
+from botorch_transfer.data.measurements import Goal, Outcome, Range
 from botorch_transfer.data.tables import Runs
-from botorch_transfer.data.units import Range
 from botorch_transfer.feasibility import FeasibilityModel, FeasibleAcquisition
 from botorch_transfer.model import predicted_moments
 from botorch_transfer.progress import showing

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from botorch_transfer.curves import CurveColumns, OwnCurves, one_row_a_run
 from botorch_transfer.data.columns import check_columns, renamed
-from botorch_transfer.data.measurements import Goal, Outcome, measured, numbers
+from botorch_transfer.data.measurements import Goal, Outcome, Range, measured, numbers
 from botorch_transfer.data.tables import (
     NO_DATA,
     Runs,
@@ -33,11 +33,13 @@ from botorch_transfer.data.tables import (
     read_runs,
     without_repeats,
 )
-from botorch_transfer.data.units import Range, wrong_outcomes
+from botorch_transfer.data.units import wrong_outcomes
 from botorch_transfer.memo import Memo, content_key
 from botorch_transfer.outcome_transforms import (
     FEW_OUTCOMES,
     TargetStandardize,
+    another_unit,
+    chained,
     limit_outcomes,
     robust_limit,
 )
@@ -45,6 +47,7 @@ from botorch_transfer.prior import TransferPrior
 from botorch_transfer.search_space import SearchSpace, guess_space
 from botorch_transfer.search_space.cells import (
     check_same_units,
+    errors_in,
     in_per_cent,
     likely_column,
     with_known,
@@ -245,10 +248,8 @@ def read_outcomes(
     if goal is None:
         goal, usual = ["min"] * len(names), {str(name): usual_goal(str(name)) for name in names}
         if large := [name for name, guess in usual.items() if guess == "max"]:
-            raise ValueError(
-                f"The name {large[0]!r} suggests that large values are good, but there is no goal: "
-                "give goal='max' or goal='min'."
-            )
+            text = f"The name {large[0]!r} suggests that large values are good, but there is no"
+            raise ValueError(f"{text} goal: give goal='max' or goal='min'.")
         if unknown := [name for name, guess in usual.items() if not guess]:
             text = "Small values of %s count as good: give goal='max' (--goal max) if large values "
             logger.warning(text + "are good", " and ".join(unknown))
@@ -258,9 +259,8 @@ def read_outcomes(
         message = "goal=%r applies to all outcomes %s: give a list if the goals differ"
         logger.warning(message, goals[0], names)
     if not names or len(goals) != len(names):
-        raise ValueError(
-            f"There are {len(names)} outcomes and {len(goals)} goals: give each outcome a goal."
-        )
+        text = f"There are {len(names)} outcomes and {len(goals)} goals"
+        raise ValueError(f"{text}: give each outcome a goal.")
     if bad := [value for value in goals if value not in ("min", "max")]:
         raise ValueError(f"goal is {bad[0]!r}: use 'min' or 'max'.")
     signs = [1.0 if value == "max" else -1.0 for value in goals]
@@ -268,10 +268,8 @@ def read_outcomes(
     outcomes += [_read_constraint(name, text) for name, text in (constraints or {}).items()]
     if isinstance(noise, str):
         if len(outcomes) > 1:
-            raise ValueError(
-                f"noise is {noise!r} for {len(outcomes)} outcomes: give a mapping from "
-                "outcomes to columns of standard errors."
-            )
+            text = f"noise is {noise!r} for {len(outcomes)} outcomes"
+            raise ValueError(f"{text}: give a mapping from outcomes to columns of standard errors.")
         noise = {names[0]: noise}
     if outcome_range is not None and not isinstance(outcome_range, Mapping):
         outcome_range = dict.fromkeys(names, outcome_range)
@@ -284,16 +282,15 @@ def read_outcomes(
     for name, within in ranges.items():
         ends = list(within) if isinstance(within, Iterable) else []
         if len(ends) != 2 or {str, type(None)} & {*map(type, ends)} or not ends[0] < ends[1]:
-            raise ValueError(
-                f"outcome_range of {name!r} is {within!r}: give two increasing numbers."
-            )
+            text = f"outcome_range of {name!r} is {within!r}"
+            raise ValueError(f"{text}: give two increasing numbers.")
     outcomes = [replace(o, noise=noise.get(o.name), within=ranges.get(o.name)) for o in outcomes]
     return with_logarithms(outcomes, log)
 
 
 def _check_known(argument: str, given: Iterable[str], names: Collection[str]) -> None:
     if unknown := set(given) - set(names):
-        raise ValueError(f"{argument} names {min(unknown)!r}, which is no outcome: correct it.")
+        raise ValueError(f"{argument} names {min(unknown)!r}, not an outcome: correct the name.")
 
 
 def _split_constraints(
@@ -358,10 +355,8 @@ def _in_logarithm(outcome: Outcome) -> Outcome:
     if (bound := outcome.bound) is None:
         return replace(outcome, log=True)
     if bound <= 0:
-        raise ValueError(
-            f"{outcome.name!r} has the limit {bound:g}, but log= needs positive limits: omit "
-            f"{outcome.name!r} from log=."
-        )
+        text = f"{outcome.name!r} has the limit {bound:g}, but log= needs positive limits"
+        raise ValueError(f"{text}: omit {outcome.name!r} from log=.")
     return replace(outcome, log=True, limit=outcome.sign * math.log(bound))
 
 
@@ -455,8 +450,8 @@ def read_study(
     limits, between = _split_constraints(constraints, parameters)
     if spare := [n for n in limits if n in columns and not any(n in table for table in tables)]:
         raise ValueError(
-            f"A constraint uses the column {spare[0]!r} of the candidates, which is not a "
-            "parameter: leave out the constraint, and the candidates that violate it."
+            f"A constraint uses {spare[0]!r}, a column of the candidates that is not a parameter: "
+            "remove the constraint, and delete the candidates that violate it."
         )
     outcomes = read_outcomes(outcome, goal, limits, noise, log, outcome_range)
     columns = [column for each in outcomes for column in each.columns]
@@ -475,9 +470,8 @@ def read_study(
         space = guess_space(known, [name for name in others if name in known])
         own = space if runs is None or runs.empty else runs
         if lacked := [name for name in space.columns if name not in own.columns]:
-            raise InputDataError(
-                f"The runs lack the column {lacked[0]!r} of the guessed space: add it."
-            )
+            text = f"The runs lack the column {lacked[0]!r} of the guessed space"
+            raise InputDataError(f"{text}: add it.")
     if space is None:
         raise TypeError("space is None: give a SearchSpace, or give candidates=.")
     fixed, missing = (with_known(given, space.columns) for given in (fixed, missing))
@@ -495,9 +489,8 @@ def read_study(
     for each in space.parameters if fixed else ():
         is_known = each.active_if and {each.name, *each.active_if} <= {*(fixed or ())}
         if is_known and region.decode(region.sample(1, seed=0))[each.name].isna().all():
-            raise ValueError(
-                f"Fixed values make {each.name!r} inactive: omit {each.name!r} from fixed=."
-            )
+            text = f"Fixed values make {each.name!r} inactive"
+            raise ValueError(f"{text}: omit {each.name!r} from fixed=.")
     named = [("noise", each.noise) for each in outcomes]
     named += [("step", step), ("status", status), ("run", run)]
     named = [(argument, column) for argument, column in named if column is not None]
@@ -505,9 +498,8 @@ def read_study(
     for argument, column in named if tables else ():
         is_known = any(column in table for table in tables)
         if not is_known and (argument, column) != ("status", "status"):
-            raise InputDataError(
-                f"No table has the column {column!r}: choose an existing column for {argument}=."
-            )
+            text = f"No table has the column {column!r}"
+            raise InputDataError(f"{text}: choose an existing column for {argument}=.")
     key = space.columns if run is None else [run]
     curves = None if step is None else CurveColumns(step, key, status)
     options: dict[str, Any] = {"missing": missing, "curves": curves, "robust": robust}
@@ -515,12 +507,6 @@ def read_study(
     if runs is not None and task in {*runs} - {*space.columns} and runs[task].nunique() > 1:
         message = "This study's runs have the tasks %r and %r: move old runs to the history"
         logger.warning(message, *runs[task].dropna().unique()[:2])
-    for i, target in enumerate(read.outcomes):
-        data = [old.Y for old in old_tasks(read.sources[target.name]).values()]
-        Y = torch.cat([*data, read.runs.known(i).Y])
-        if target.limit is not None and len(Y) >= 5 and target.limit - Y.max() > Y.std():
-            message = "No run satisfies the limit %g of %r (best value: %g): check the unit"
-            logger.warning(message, target.bound, target.name, target.original(Y.max()))
     return read._replace(given=present)
 
 
@@ -564,13 +550,14 @@ def read_tables(
         InputDataError: If a column is missing, or a value is outside of the space.
     """
     space, names = region.space, [outcome.name for outcome in outcomes]
+    places = "In the history", "In the runs"
     if history is not None:
         kinds = ["outcome" if each.is_objective else "constraints" for each in outcomes]
         named: list[tuple[str, Any]] = [*zip(kinds, names, strict=True), ("task", task)]
         named += [("noise", o.noise) for o in outcomes if o.noise in history.columns]
-        history = check_columns(history, space, named, missing or {}, changed=True)
-        history = with_numbers(history, space.number_columns)
-    places = "In the history", "In the runs"
+        with errors_in(places[0]):
+            history = check_columns(history, space, named, missing or {}, changed=True)
+            history = with_numbers(history, space.number_columns)
     history, runs = measured([history, runs], outcomes, status, task, places)
     outcomes = [_in_per_cent(outcome, (history, runs)) for outcome in outcomes]
     own_curves: dict[str, OwnCurves] = {}
@@ -592,10 +579,18 @@ def read_tables(
             raise InputDataError(f"No run has a finite outcome in the column {listed}{NO_DATA}")
     if curves is None and history is not None:
         _hint_at_steps(history, space, task)
-    for each in outcomes:
-        if suspicion := wrong_outcomes(history, runs, each.name, each.within):
-            logger.warning(suspicion)
     study = read_runs(space, runs, outcomes, status)
+    for i, each in enumerate(outcomes):
+        old, table = _old_outcomes(sources[each.name], each), history
+        if history is None and old is not None:
+            mean = each.sign * float(old[0].mean())
+            table = DataFrame({each.name: [mean]}, ["'mean of the prior'"])
+        problem = wrong_outcomes(each, table, runs)
+        if problem is None and old is not None:
+            Y = each.sign * each.original(study.known(i).Y)
+            problem = another_unit(f"{each.name!r} of this study", Y, *old, each.sign)
+        if problem is not None:
+            logger.warning(problem)
     tables = EncodedTables(region, outcomes, sources, failed, study, curves=own_curves)
     if not robust:
         return tables
@@ -604,6 +599,21 @@ def read_tables(
         if before != after:
             logger.info("Values of %r far worse than their task's median are clipped", before.name)
     return limited
+
+
+def _old_outcomes(source: Any, outcome: Outcome) -> tuple[Tensor, Tensor] | None:
+    """Returns old outcomes, which are maximized, in the user's unit, and their task indices.
+
+    Returns ``None`` if there are none.
+    """
+    if tasks := list(old_tasks(source).values()):
+        index = torch.cat([torch.full((len(task.Y),), i) for i, task in enumerate(tasks)])
+        return outcome.sign * outcome.original(torch.cat([task.Y for task in tasks])), index
+    for prior in source.values() if isinstance(source, Mapping) else [source]:
+        if prior is not None and (found := prior.typical_outcomes()) is not None:
+            Y, _ = chained(prior.outcome_steps or ()).untransform(found[0].unsqueeze(-1))
+            return outcome.sign * outcome.original(Y), found[1]
+    return None
 
 
 def _in_per_cent(outcome: Outcome, tables: Iterable[DataFrame | None]) -> Outcome:
@@ -639,10 +649,8 @@ def _check_roles(
     found += [(column, f"the column of {name}=") for name, column in named if name != "run"]
     for column, role in found:
         if (other := roles.setdefault(column, role)) != role:
-            raise ValueError(
-                f"{column!r} is both {other} and {role}: use different names. To limit a "
-                "parameter, narrow its range in the search space."
-            )
+            text = f"{column!r} is both {other} and {role}: use different names."
+            raise ValueError(f"{text} To limit a parameter, narrow its range in the search space.")
 
 
 def _read_prior(name: str, prior: Any, num_outcomes: int, space: SearchSpace) -> Any:
@@ -654,10 +662,8 @@ def _read_prior(name: str, prior: Any, num_outcomes: int, space: SearchSpace) ->
     parts = found.values() if isinstance(found, Mapping) else [found]
     is_own = found is not prior or num_outcomes == 1
     if not is_own or not all(isinstance(part, TransferPrior) for part in parts):
-        raise TypeError(
-            f"There is no prior of the outcome {name!r}: load a prior by SourceGPs.load(path), or "
-            "give a dictionary from outcomes to priors."
-        )
+        text = f"There is no prior of the outcome {name!r}: load a prior by SourceGPs.load(path),"
+        raise TypeError(f"{text} or give a dictionary from outcomes to priors.")
     for part in parts:
         part.check_inputs(space.feature_names, "The search space")
     return found

@@ -94,7 +94,7 @@ class Region:
                 X = self.space.encode(self.table)
             is_repeated = DataFrame(X.numpy().round(12)).duplicated().to_numpy()
             if is_repeated.any():
-                message = "Left out %d candidates with the parameter values of an earlier candidate"
+                message = "Left out %d candidates that repeat the parameter values of another"
                 logger.warning(message, is_repeated.sum())
             written = self.table.copy()
             for name in self.space.number_columns:
@@ -375,8 +375,8 @@ class Region:
         sizes = rows.groupby(list(shared), dropna=False)[rows.columns[0]].transform("size")
         if not (sizes >= n).any():
             listed = ", ".join(map(repr, shared))
-            problem = f"No {n} untried rows agree in {listed}"
-            raise ValueError(f"{problem}: ask for fewer rows (n=), or omit same_in_batch=.")
+            text = f"There are no {n} untried rows with the same values of {listed}"
+            raise ValueError(f"{text}: ask for fewer rows (n=), or omit same_in_batch=.")
         return replace(self, table=rows[sizes >= n])
 
     def sharing(self, shared: Sequence[str], x: Tensor) -> Region:

@@ -307,7 +307,7 @@ def test_members_that_do_not_fit_are_refused():
     for error, message, members in (
         (ValueError, "There are no members", {}),
         (TypeError, "members is .*: give a dictionary from names to model classes", [ScaMLGP]),
-        (TypeError, "The model class is a str: give a model class", {"scaml": "ScaMLGP"}),
+        (TypeError, "A str object is not a class: use a model class", {"scaml": "ScaMLGP"}),
         (ValueError, "'plain' is reserved for the plain GP", {PLAIN_MEMBER: ScaMLGP}),
         (ValueError, "FullyBayesianHyperpriorGP predicts a mixture", {"averaged": mixture}),
         (ValueError, "member 'log' has its own outcome transform Log: give", log),

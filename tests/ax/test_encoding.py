@@ -188,7 +188,7 @@ def test_runs_that_the_space_has_no_place_for_are_counted(changes, cell, caplog)
     with caplog.at_level(logging.WARNING, logger="botorch_transfer"):
         data = encoded_runs(mixed_space(), RUNS.assign(**changes))
     assert caplog.messages == [
-        "All values of 'loss' are equal in each old task, so old runs do not help",
+        "Each old task has only one value of 'loss', so old runs do not help",
         f"1 runs are left out, because each has a value that the search space lacks: {cell} (1) "
         "(task 'monday' (1), from row 1 on)",
     ]

@@ -124,6 +124,8 @@ def test_codes_are_missing_whatever_the_goal(standardized: Standardized, caplog)
     assert caplog.text.count(told) == 1
     with pytest.warns(InputDataWarning, match="'loss' seems to have negative values in this study"):
         standardized({"loss": [-12.0, -14.0]}, {"loss": OLD})
+    with pytest.warns(InputDataWarning, match="No run satisfies the limit 9 of 'cost'"):
+        standardized({}, {"loss": OLD, "cost": [100 + each for each in OLD]})
 
 
 @pytest.mark.parametrize(("constraint", "sign"), [("cost <= 9", 1.0), ("cost >= -9", -1.0)])

@@ -44,7 +44,7 @@ def test_a_mapping_names_its_datasets():
 def test_the_parts_of_a_multi_task_dataset_are_a_mapping():
     joint = MultiTaskDataset([dataset("a"), dataset("b")], target_outcome_name="b")
     assert task_names(as_datasets(joint.datasets)) == ["a", "b"]
-    with pytest.raises(InputDataError, match=r"'b' is a MultiTaskDataset: .* Pass each of a Multi"):
+    with pytest.raises(InputDataError, match=r"'b' is a MultiTaskDataset: .* For a Multi"):
         as_datasets([joint])
 
 
@@ -90,10 +90,10 @@ BAD_TASKS = {
     "integer Y": ((X, Y.long()), "'bad': Y has the type torch.int64"),
     "half precision": ((X.half(), Y.half()), "'bad': X has the type torch.float16"),
     "numpy": ((X.numpy(), Y), "'bad': X is a ndarray: pass a torch.Tensor"),
-    "X only": ((X,), r"'bad' is a tuple: pass a tuple \(X, Y\), a tuple \(X, Y, Yvar\) or"),
-    "nothing": (None, r"pass a tuple \(X, Y\)"),
+    "X only": ((X,), r"'bad' is a tuple: pass \(X, Y\), \(X, Y, Yvar\) or"),
+    "nothing": (None, r"pass \(X, Y\)"),
     "astronomic": ((X, 1e200 * Y), r"Y has a value beyond 1e\+100, .*another unit"),
-    "a table": (pd.DataFrame(), "'bad' is a DataFrame: pass a tuple"),
+    "a table": (pd.DataFrame(), "'bad' is a DataFrame: pass "),
     "other d": (tensors(d=3), "'bad' has 3 inputs, but task 'good' has 2: give all tasks"),
     "other dtype": (tensors(dtype=torch.float32), "'bad': X is torch.float32 on cpu, but X"),
     "mixed dtype": ((X, Y.float()), "'bad': Y is torch.float32 on cpu, but .* convert one"),
@@ -146,7 +146,7 @@ def test_one_task_instead_of_a_sequence_is_refused(one):
     [
         (None, "give a list or a mapping of tasks"),
         (7, "are a int: give a list or a mapping of tasks"),
-        ("sources.safetensors", "are a str: .* load a saved prior by its class"),
+        ("sources.safetensors", "are a str: .* load the prior by its class"),
         (pd.DataFrame({"x": [1.0]}), "are a DataFrame: .* Convert a table by from_dataframe"),
         ({1: tensors(), "1": tensors()}, "are the same text: rename one task"),
     ],

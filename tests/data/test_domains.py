@@ -55,13 +55,13 @@ def test_an_unfit_context_is_refused(context):
 
 @pytest.mark.parametrize("index", [3, -4])
 def test_a_dimension_that_is_not_there_is_refused(index):
-    with pytest.raises(ValueError, match=f"is .{index}.: list indices .below 3. of"):
+    with pytest.raises(ValueError, match=f"is .{index}.: give a list of input indices below 3"):
         Domain(tasks(), discrete_dims=[index])
 
 
 @pytest.mark.parametrize("dims", [3, ["a"]])
 def test_dimensions_are_indices(dims):
-    with pytest.raises(ValueError, match="list indices"):
+    with pytest.raises(ValueError, match="give a list of input indices"):
         Domain(tasks(), discrete_dims=dims)
 
 

@@ -191,7 +191,7 @@ def test_the_status_may_have_another_name_or_be_absent(caplog):
         (frame,) = measured([table], [Outcome("y", 1.0)], status)
         assert frame[FATE].tolist() == [fate]
     _, warned = caplog.messages
-    assert warned.startswith("'state' may be the status of runs: give status='state', or rename")
+    assert warned.startswith("'state' may be the status of runs: give status='state', or name")
 
 
 # ------------------------------------------------------------------------------------------- codes
@@ -224,22 +224,12 @@ SEEDS = range(20)
 @pytest.mark.parametrize(
     "values",
     [
-        [],
-        [3.0],
-        [5.0] * 30,
-        [5.0, 999.0],
-        [0.0, 1.0] * 20,
-        [*[0.0] * 30, 1.0, 1.0],
-        [*UNIT, -77.0, -77.0],
-        [*UNIT, -1.0],
+        *([], [3.0], [5.0] * 30, [5.0, 999.0], [0.0, 1.0] * 20, [*[0.0] * 30, 1.0, 1.0]),
+        *([*UNIT, -77.0, -77.0], [*UNIT, -1.0], [*(300 * np.array(UNIT)), 1000.0]),
         [*(1000 * np.array(UNIT)), 999.0, 999.0],
-        [*(300 * np.array(UNIT)), 1000.0],
-        [999.0, 998.0, 1000.0, 997.0, 1000.0],
-        [99.9, 99.99, 99.999, 50.0, 60.0],
+        *([999.0, 998.0, 1000.0, 997.0, 1000.0], [99.9, 99.99, 99.999, 50.0, 60.0]),
         [-1.0, -0.5, 0.5, -1.0, 0.2],
-        10.0 ** np.arange(0, 6),
-        10.0 ** np.arange(-3, 6),
-        np.repeat(10.0 ** np.arange(0, 9), 3),
+        *(10.0 ** np.arange(0, 6), 10.0 ** np.arange(-3, 6), np.repeat(10.0 ** np.arange(0, 9), 3)),
         [*10.0 ** np.arange(0, 4), *10.0 ** np.arange(0, 4)],
     ],
     ids=str,

@@ -72,7 +72,7 @@ def test_failed_runs_are_dropped_and_counted(caplog):
     assert datasets["a"].Y.tolist() == [[0.4]]
     assert caplog.messages == [
         "3 of 5 runs have no finite outcome 'accuracy': left out",
-        "All values of 'accuracy' are equal in each old task, so old runs do not help",
+        "Each old task has only one value of 'accuracy', so old runs do not help",
     ]
 
 
@@ -286,6 +286,12 @@ def test_values_without_a_place_are_left_out_and_counted(caplog):
         ({"outcome": {"accuracy"}}, TypeError, "give a name, or a list of names"),
         ({"task": None}, InputDataError, "no column None: choose an existing column for task="),
         ({"task": "accuracy"}, InputDataError, "'accuracy' is both the column of outcome="),
+        ({"log": True, "limit": 0}, ValueError, "limit is 0, but log= needs a positive limit"),
+        ({"outcome": "y"}, InputDataError, "no column 'y': choose an existing column for outcome="),
+        ({"frame": table(dataset=[*"ba", None, "a", "b"])}, InputDataError, "2, so .* no task"),
+        ({"frame": table().rename(columns={"C": "c"})}, InputDataError, "'c': if both mean"),
+        ({"frame": table(accuracy=np.nan)}, InputDataError, "No run has a finite .* 'accuracy'"),
+        ({"frame": table()[:0]}, InputDataError, "No run has a finite outcome"),
         ({"missing": ["C"]}, TypeError, "missing is .*: give a dict"),
         ({"rename": ["C"]}, TypeError, "rename is .*: give a dict"),
         ({"space": {"C": (0, 1)}}, ValueError, "'C' has the type None: use one of float, int"),
@@ -317,19 +323,6 @@ def test_columns_of_impossible_types_are_refused(columns, message):
 def test_columns_that_are_there_twice_are_refused(name):
     with pytest.raises(InputDataError, match=f"several columns '{name}': keep one"):
         read(pd.concat([table(), table()[[name]]], axis=1))
-
-
-def test_tables_without_tasks_or_outcomes_are_refused():
-    with pytest.raises(InputDataError, match=r"no column 'dataset': .* for task="):
-        read(table().drop(columns="dataset"))
-    with pytest.raises(InputDataError, match=r"no column 'accuracy': .* for outcome="):
-        read(table().drop(columns="accuracy"))
-    with pytest.raises(InputDataError, match=r"'dataset' has no value in row 3, so .* no task"):
-        read(table(dataset=["b", "a", "b", None, "b"]))
-    with pytest.raises(InputDataError, match=r"No run has a finite outcome in .* 'accuracy'"):
-        read(table(accuracy=np.nan))
-    with pytest.raises(InputDataError, match="No run has a finite outcome"):
-        read(table()[:0])
 
 
 LINE = SearchSpace([FloatParameter("x", 0.0, 1.0), FloatParameter("wd", 1e-6, 0.1, log=True)])
@@ -426,6 +419,16 @@ def test_renamed_columns():
     assert read(frame, LINE, changed=True, missing={"wd": None})["a"].X[:, 1].std() > 0.2
     with pytest.raises(InputDataError, match="a column 'c': if both mean the same, pass rename"):
         read(table().rename(columns={"C": "c"}))
+
+
+def test_a_new_name_with_another_unit_gives_a_warning(caplog):
+    pairs = [("T [K]", "T [°C]"), ("hours", "t_min"), ("t [h]", "t (hours)"), ("C", "K")]
+    for old, new in [*pairs, ("V (mL)", "V (l)")]:
+        space = SearchSpace([LINE.parameters[0], FloatParameter(new, 1e-4, 0.1)])
+        read(old_runs(**{old: 0.05}), space, rename={old: new})
+    assert [text.split("'")[3] for text in caplog.messages] == ["T [°C]", "t_min", "V (l)"]
+    with pytest.raises(InputDataError, match="same, convert the values, and name the column 'V "):
+        read(old_runs(**{old: 0.05}), space)
 
 
 @pytest.mark.parametrize(

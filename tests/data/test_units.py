@@ -7,6 +7,7 @@ from botorch.exceptions.errors import InputDataError
 
 from botorch_transfer import ScaMLGP, suggest
 from botorch_transfer.data import from_dataframe
+from botorch_transfer.data.measurements import Outcome
 from botorch_transfer.data.units import mixed_outcomes, wrong_outcomes, wrong_units
 from botorch_transfer.datasets import load_tuning_history, tuning_search_space
 from botorch_transfer.search_space import (
@@ -111,7 +112,7 @@ def test_it_is_said(caplog):
 
 def test_nothing_is_left_of_the_history():
     runs = pd.DataFrame({"task": "a", "C": [-2.0, -1.5, -1.2, 0.0], "loss": 1.0})
-    with pytest.raises(InputDataError, match=r"No run is left.*'C' of task 'a' is never positive"):
+    with pytest.raises(InputDataError, match=r"No run is left.*'C' .* has no positive value"):
         from_dataframe(runs, [FloatParameter("C", 0.01, 1.0, log=True)], "loss", "task", "min")
     kind = CategoricalParameter("kind", ("x",))
     space = SearchSpace([OrdinalParameter("T", (90, 105, 120)), kind])
@@ -121,40 +122,61 @@ def test_nothing_is_left_of_the_history():
         from_dataframe(runs, space, "yield", "task")
 
 
+def problem(old, new, name, within=None, limit=None, sign=1.0):
+    return wrong_outcomes(Outcome(name, sign, limit, within=within), old, new)
+
+
 def test_outcomes_that_are_only_small():
     rng, names = np.random.default_rng(0), ("rate", "y", "value", "loss")
     percent = pd.DataFrame({name: [0.5, 3, 40, 90, 70] for name in names})
     fraction, some = percent / 100, percent[2:]
-    assert "in old runs and percentages in" in wrong_outcomes(fraction, percent, "rate")
-    assert [bool(wrong_outcomes(some, some / 100, n)) for n in names] == [True, True, True, False]
+    assert "in old runs and percentages in" in problem(fraction, percent, "rate")
+    assert [bool(problem(some, some / 100, n)) for n in names] == [True, True, True, False]
     pairs = (fraction, "y"), (fraction, "z"), (fraction[:1], "rate"), (percent, "rate")
-    assert [wrong_outcomes(percent, new, name) for new, name in pairs] == [None] * 4
+    assert [problem(percent, new, name) for new, name in pairs] == [None] * 4
     for mean in (0.0, 1.0, 2.0):  # the new runs are good
         old = pd.DataFrame({name: np.sort(rng.lognormal(mean, 1.0, 50)) for name in names})
-        assert not any(wrong_outcomes(old[20:], old[:4] / 3, name) for name in names[1:])
+        assert not any(problem(old[20:], old[:4] / 3, name) for name in names[1:])
 
 
 def test_outcomes_outside_of_what_they_can_be(caplog):
     percent = pd.DataFrame({"y": [0.5, 3, 40, 90, 70]})
     told = "'y' has 3 in row 1 of this study, outside of outcome_range 0 to 1, to which predictions"
-    assert wrong_outcomes(None, percent, "y", [0.0, 1.0]).startswith(told)
-    assert "'y' has 90 in row 3 of old" in wrong_outcomes(percent, percent, "y", (0, 80))
+    assert problem(None, percent, "y", [0.0, 1.0]).startswith(told)
+    assert "'y' has 90 in row 3 of old" in problem(percent, percent, "y", (0, 80))
     for within in ((0, 86), (0, np.inf), (-np.inf, 90)):  # 90 may be an error of measurement
-        assert wrong_outcomes(percent, percent, "y", within) is None
-    assert "'y' has 0.5 in" in wrong_outcomes(percent, percent, "y", (10, np.inf))
-    assert wrong_outcomes(None, pd.DataFrame({"y": [-1e-9, 0.4, 1.0]}), "y", (0, np.inf)) is None
-    assert wrong_outcomes(None, None, "y", (0, 1)) is None
+        assert problem(percent, percent, "y", within) is None
+    assert "'y' has 0.5 in" in problem(percent, percent, "y", (10, np.inf))
+    assert problem(None, pd.DataFrame({"y": [-1e-9, 0.4, 1.0]}), "y", (0, np.inf)) is None
+    assert problem(None, None, "y", (0, 1)) is None
     runs, space = percent.assign(x=0.5), SearchSpace([FloatParameter("x", 0, 1)])
     read_study(space, None, runs, "y", "max", outcome_range=(0, 1))
     assert caplog.messages[0].startswith(told)
     yields = pd.DataFrame({"yield": [-0.5, 60, 80, -20]})  # -0.5 may be an error of measurement
     told = "'yield' has -20 in row 3 of this study, outside of the usual range 0 to 100: correct"
-    assert wrong_outcomes(None, yields, "yield").startswith(told)
+    assert problem(None, yields, "yield").startswith(told)
     for name in ("ee", "yield strength", "yield_change"):
-        assert wrong_outcomes(None, yields.rename(columns={"yield": name}), name) is None
+        assert problem(None, yields.rename(columns={"yield": name}), name) is None
     large = [pd.DataFrame({"purity": [60, 70, 80, value]}) for value in (104, 150)]
-    found = [wrong_outcomes(None, runs, "purity") for runs in large]
+    found = [problem(None, runs, "purity") for runs in large]
     assert [text is None for text in found] == [True, False]  # 104 may be an error of measurement
+    told = "'purity' is never above 1, but has outcome_range 0 to 100: give percentages"
+    assert problem(large[0] / 104, None, "purity", [0, 100]) == told
+    assert problem(large[0] / 104, None, "purity", [0, 1]) is None
+
+
+def test_limits_in_another_unit():
+    for name, values, limit, told in (
+        ("memory", (2e3, 5e3, 9e3, 3e3, 7e3), -16, "limit 16 of 'memory' (best value: 2000)"),
+        ("purity", (0.9, 0.95, 0.99, 0.8, 0.97), 95, "limit 95 of 'purity' (best value: 0.99)"),
+        ("purity", (91, 97, 96), 0.95, "in per cent, but the limit 0.95 seems to be a fraction"),
+        ("assay", (55, 97, 96), 0.9, "in per cent, but the limit 0.9 seems to be a fraction"),
+        ("purity", (0.91, 0.97, 0.96), 0.95, "None"),
+        ("excess", (0.2, 5, 9, 3, 7), -0.0, "None"),
+        ("time", (55, 97, 96), 0.9, "None"),
+    ):
+        sign = 1.0 if limit > 0 else -1.0
+        assert told in str(problem(pd.DataFrame({name: values}), None, name, None, limit, sign))
 
 
 SCRAP = np.array([3.92, 8.18, 2.9, 6.79, 6.32, 5.64, 4.0, 5.41])
@@ -188,6 +210,13 @@ def test_mixed_units_and_signs(told, groups):
     assert "negative" not in told or not list(mixed_outcomes(named, "test reward"))
 
 
+def test_one_task_far_above_100_per_cent():
+    groups = {"a": 100 * SCRAP, "b": SCRAP, "c": 3 * SCRAP}
+    told = "'yield' is mostly above 100 in a, but not in b: check the unit"
+    assert [*mixed_outcomes(groups, "yield"), *mixed_outcomes(groups, "yield stress")] == [told]
+    assert not list(mixed_outcomes({"a": 20 * SCRAP, "b": 4 * SCRAP}, "yield"))
+
+
 def test_minutes_in_a_wide_range_of_seconds(caplog):
     space = SearchSpace([FloatParameter("time", 1, 100)])
     for minutes in ([0.15, 0.4, 1.4], [0.8, 0.9, 0.95], [5.0, 7.0, 0.1]):
@@ -202,6 +231,7 @@ def test_minutes_in_a_wide_range_of_seconds(caplog):
         ([16, 32, 64, 48], (1, 4), "°F to °C", ["layers"], ["Ofen T1"]),
         ([99, 200, 150, 120], (35, 95), "°F to °C", ["template_size"], ["jacketTemp", "a [°C]"]),
         ([5, 6, 7, 8, 9], (32, 512, True), "by 60", ["min_samples"], ["Gärzeit", "n (1/min)"]),
+        ([700, 3600, 6000, 9500], (1, 100), "by 60", [], ["minutes"]),
     ],
 )
 def test_conversions_suit_the_name(values, range_, remedy, others, names):

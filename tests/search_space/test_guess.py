@@ -189,7 +189,7 @@ def test_measures_are_no_parameters(caplog):
         runs[name] = rng.uniform(0, 1, 20)
     runs["y"] = runs["time"] ** 2
     assert guess_space(runs, outcome="y").columns == ["time", "loss rate"]
-    told = "'time' may be an outcome (it is ordered almost like 'y'): if so, leave it out"
+    told = "If 'time' is an outcome, add it to leave_out= (it is ordered almost like 'y')"
     assert caplog.messages == [told]
 
 

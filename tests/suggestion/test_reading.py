@@ -90,41 +90,29 @@ RUNS = SPACE.sample(2, seed=0).assign(loss=[0.2, 0.3])
         ({"constraints": {"loss": "<= 5"}}, ValueError, "'loss' is given twice"),
         ({"outcome": ["loss", "loss"]}, ValueError, "'loss' is given twice by outcome= or cons"),
         ({"noise": "sem"}, InputDataError, "No table has the column 'sem'"),
-        ({"noise": {"memory": "sem"}}, ValueError, "'memory', which is no outcome"),
+        ({"noise": {"memory": "sem"}}, ValueError, "'memory', not an outcome"),
         ({"noise": "sem", "outcome": ["loss", "depth"]}, ValueError, "noise is 'sem' for 2"),
         ({"missing": {"wd": 3}}, ValueError, "missing= names 'wd'"),
         ({"runs": RUNS.rename(columns={"depth": "dept"})}, InputDataError, "a column 'dept'"),
-        ({"log": "size"}, ValueError, "log names 'size', which is no outcome"),
+        ({"log": "size"}, ValueError, "log names 'size', not an outcome"),
         ({"constraints": {"u": ">= 0"}, "log": ["u"]}, ValueError, "'u' has the limit 0, but"),
         ({"runs": RUNS.assign(loss=[0.5, "12 or 13"])}, InputDataError, "In the runs: .* in row"),
         ({"runs": RUNS.assign(loss=-1.0), "log": True}, InputDataError, "In the runs: .* -1.0 in"),
         ({"runs": RUNS.assign(depth=20)}, InputDataError, "In the runs: Parameter 'depth' is 20"),
         ({"runs": RUNS.rename(columns={"loss": "Loss "})}, InputDataError, "a column 'Loss '"),
-        (
-            {"runs": RUNS.assign(sem=[0.1, -0.2]), "noise": "sem"},
-            InputDataError,
-            "The column 'sem' has -0.2 in row 1, which is not a standard error",
-        ),
+        ({"runs": RUNS.assign(e=[0.1, -0.2]), "noise": "e"}, InputDataError, "'e' has -0.2 in row"),
         ({"history": HISTORY.assign(loss=np.nan)}, InputDataError, "No run has a finite outcome"),
         (
             {"history": HISTORY.assign(depth="2 h"), "runs": RUNS.assign(depth="2 min")},
             InputDataError,
             "'depth' has the unit 'h' in the history, but 'min' in the runs: convert all numbers",
         ),
-        (
-            {"history": HISTORY.assign(depth="2 °C"), "fixed": {"depth": "2 °F"}},
-            InputDataError,
-            "but '°F' in the fixed values",
-        ),
+        ({"runs": RUNS.assign(depth="2 C"), "fixed": {"depth": "2 K"}}, InputDataError, "the fix"),
         ({"noise": 2.0}, TypeError, "noise is 2.0: give the name of the column"),
         ({"outcome": None}, TypeError, "outcome is None: give a name"),
         ({"step": ["epoch"]}, TypeError, r"step is \['epoch'\]: give the name of one column"),
         ({"step": "epoch"}, InputDataError, "No table has the column 'epoch': .* for step="),
-        (
-            {"history": HISTORY.assign(epoch=1), "step": "epoch", "run": "name"},
-            InputDataError,
-            "No table has the column 'name': .* for run=",
-        ),
+        ({"runs": RUNS.assign(e=1), "step": "e", "run": "r"}, InputDataError, "'r': .* for run="),
         ({"repeats": "no"}, TypeError, "repeats is 'no': use True or False"),
         ({"seed": "a"}, TypeError, "seed is 'a': give a whole number"),
         ({"seed": None}, TypeError, "seed is None: give a whole number"),
@@ -142,16 +130,8 @@ RUNS = SPACE.sample(2, seed=0).assign(loss=[0.2, 0.3])
         ({"outcome_range": 3}, ValueError, "outcome_range of 'loss' is 3"),
         ({"outcome_range": ("0", "1")}, ValueError, "outcome_range of 'loss' is"),
         ({"runs": RUNS.assign(depth=pd.Timestamp("2020"))}, InputDataError, "not a number"),
-        (
-            {"history": HISTORY.assign(sem=np.inf), "noise": "sem"},
-            InputDataError,
-            "'sem' has inf in row 0 .*, which is not a standard error",
-        ),
-        (
-            {"history": HISTORY.drop(columns="depth"), "missing": {"depth": "deep"}},
-            ValueError,
-            "missing= gives the parameter 'depth' the invalid value 'deep': give a valid value",
-        ),
+        ({"runs": RUNS.assign(e=np.inf), "noise": "e"}, InputDataError, "inf in .* not a standard"),
+        ({"missing": {"depth": "deep"}}, ValueError, "'depth' the invalid value 'deep': give a"),
     ],
 )
 def test_errors_are_one_sentence(arguments, kind, message):
@@ -392,9 +372,10 @@ def test_tasks_that_agree_with_the_study_stay():
 @pytest.mark.parametrize(
     ("changes", "missing", "message"),
     [
-        ({"loss": 5.0}, {}, "All values of 'loss' are equal in each old task, so old runs do not"),
-        ({"task": HISTORY.index}, {}, "All values of 'loss' are equal in each old task: does"),
-        ({"depth": None}, {"depth": 99}, "missing= gives 'depth' a value that is out of range"),
+        ({"loss": 5.0}, {}, "Each old task has only one value of 'loss', so old runs do not"),
+        ({"task": HISTORY.index}, {}, "Each old task has only one value of 'loss': does"),
+        ({"depth": None}, {"depth": 99}, "missing= gives 'depth' a value out of range"),
+        ({}, {"depth": 3}, "missing= has no effect on 'depth', which each old run records: omit"),
     ],
 )
 def test_histories_that_teach_little_give_a_warning(changes, missing, message, caplog):
@@ -413,6 +394,21 @@ def test_tables_that_fit_badly_give_a_warning(caplog):
         "This study's runs have the tasks 'p' and 'q': move old runs to the history",
         "'Lr' is no parameter: if 'lr' means the same, use one name for both",
     }
+
+
+@pytest.mark.parametrize(
+    ("unit", "log", "told"), [(1, True, ""), (1e3, True, "1000 it fits"), (-1, False, "sign")]
+)
+def test_a_study_in_another_unit_gives_a_warning(unit, log, told, caplog):
+    old = HISTORY.assign(ms=np.linspace(20, 80, len(HISTORY)))
+    runs = SPACE.sample(4, seed=0).assign(ms=unit * np.array([30.0, 70.0, 40.0, 60.0]))
+    prior = SourceGPs.fit(from_dataframe(old, SPACE, "ms", "task", "min", log=log))
+    for given in ({"history": old}, {"history": None, "prior": {"ms": {"member": prior}}}):
+        read_study(SPACE, runs=runs, outcome="ms", goal="min", log=log, **given)
+    read_study(SPACE, None, None, "purity", "max", prior=prior)  # the prior is to be minimized
+    *found, last = caplog.messages
+    assert "in row 'mean of the prior' of old runs, outside" in last
+    assert [told in text for text in found] == [True, True][: 2 * bool(told)]
 
 
 @pytest.mark.parametrize(("goal", "typo"), [("max", 600.0), ("min", -600.0)])

@@ -88,7 +88,7 @@ def test_of_equal_candidates_the_first_counts(caplog):
     twice = pd.concat([STOCK.iloc[:2], STOCK.iloc[:2].assign(bottle="other")])
     with caplog.at_level(logging.WARNING):
         rows = suggest(SPACE, HISTORY, candidates=twice, n=2, **FAST)
-    assert "Left out 2 candidates with the parameter values of an earlier candidate" in caplog.text
+    assert "Left out 2 candidates that repeat the parameter values of another" in caplog.text
     assert set(rows["bottle"]) == {"no. 0", "no. 1"}
 
 
@@ -286,7 +286,7 @@ def test_a_shared_value_has_enough_candidates(caplog):
     assert rows["temp"].tolist() == [50] * 3
     tried = stock.iloc[[4]].assign(loss=0.5)
     options = {"candidates": stock, "same_in_batch": ["temp"]}
-    with pytest.raises(ValueError, match=r"No 3 untried rows agree in 'temp'"):
+    with pytest.raises(ValueError, match=r"no 3 untried rows with the same values of 'temp'"):
         suggest(space, None, tried, n=3, **options)
     assert suggest(space, None, tried, n=2, **options)["temp"].nunique() == 1
     with pytest.raises(ValueError, match="same_in_batch names 'T', which is not a parameter"):
