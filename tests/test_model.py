@@ -145,7 +145,7 @@ def _mll(n: int = 4) -> ExactMarginalLogLikelihood:
 @pytest.mark.parametrize("n", [0, 4])
 def test_fit_takes_what_it_knows_only(n: int) -> None:
     mll = _mll(n)
-    with pytest.raises(ValueError, match="no argument restarts=: use either num_restarts= and seed="):
+    with pytest.raises(ValueError, match="no argument restarts=: use either num_restarts= and"):
         fit_gpytorch_mll(mll, restarts=3)
     message = "no argument timeout_sec=.*max_attempts.*of the optimizer into optimizer_kwargs"
     with pytest.raises(ValueError, match=message):
