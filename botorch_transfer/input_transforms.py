@@ -187,8 +187,8 @@ def describe_transform(transform: InputTransform) -> dict[str, Tensor]:
         transform: The transform.
 
     Returns:
-        The buffers of a ``Normalize`` by name. For any other transform, an empty dictionary,
-        because users pass the transform to ``load``.
+        The buffers of a ``Normalize`` by name. An empty dictionary for any other transform: the
+        file does not contain the transform, and users pass it to ``load``.
     """
     if isinstance(transform, Normalize) and _equal(transform, _normalize(transform.bounds)):
         return dict(transform.named_buffers())

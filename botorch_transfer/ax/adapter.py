@@ -226,9 +226,10 @@ class TransferAdapter(TorchAdapter):
     ) -> GeneratorRun:
         """Generates new points; see Ax's ``Adapter.gen`` for the arguments.
 
-        Passes failed, succeeded, abandoned and pending inputs to the acquisition function. Removes
-        abandoned trials from ``pending_observations``, because Ax also lists these trials as
-        pending. Before the first outcome, only metrics with old outcomes are optimized.
+        The acquisition function gets the inputs of all trials: failed, succeeded, abandoned and
+        pending. Ax lists abandoned trials as pending, too; this method removes abandoned trials
+        from ``pending_observations``. Before the first outcome, only metrics with old outcomes are
+        optimized.
         """
         pending = experiments.without_abandoned(self._experiment, pending_observations)
         config = optimization_config or self._optimization_config

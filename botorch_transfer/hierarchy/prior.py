@@ -253,12 +253,13 @@ class ConditionedHierarchy(ConditionedBatch):
 
 @savable
 class BoostedHierarchy(ConditionedHierarchy):
-    r"""Posterior of the last source task, if each task uses only the mean of the task below.
+    r"""Posterior of the last source task in a hierarchy that passes on only posterior means.
 
-    It is the prior of MHGP and BHGP. The mean needs only a Cholesky factor for each task. The
-    covariance is the covariance of BHGP, which includes the uncertainty of the means. The
-    covariance needs the joint Cholesky factor of all data, which is computed on first use. The
-    arguments are the same as for :class:`ConditionedHierarchy`.
+    Each task is modelled as the posterior mean of the previous task plus a residual. MHGP uses
+    only the mean of this posterior. The mean needs only a Cholesky factor for each task. BHGP
+    also uses the covariance, which includes the uncertainty of the means. The covariance needs
+    the joint Cholesky factor of all data, which is computed on first use. The arguments are the
+    same as for :class:`ConditionedHierarchy`.
 
     Example:
         >>> X = torch.rand(10, 2, dtype=torch.double)

@@ -276,7 +276,7 @@ def read_outcomes(
     noise, ranges = noise or {}, outcome_range or {}
     names = [each.name for each in outcomes]
     if twice := [name for name in names if names.count(name) > 1]:
-        raise ValueError(f"{twice[0]!r} is given twice by outcome= or constraints=: name it once.")
+        raise ValueError(f"outcome= and constraints= name {twice[0]!r} twice: name it once.")
     _check_known("noise", noise, names)
     _check_known("outcome_range", ranges, names)
     for name, within in ranges.items():

@@ -88,7 +88,7 @@ RUNS = SPACE.sample(2, seed=0).assign(loss=[0.2, 0.3])
         ({"constraints": {"memory": "<= much"}}, ValueError, "write it as '<= 5'"),
         ({"constraints": {"depth": "<= 5"}}, ValueError, "narrow its range in the search space"),
         ({"constraints": {"loss": "<= 5"}}, ValueError, "'loss' is given twice"),
-        ({"outcome": ["loss", "loss"]}, ValueError, "'loss' is given twice by outcome= or cons"),
+        ({"outcome": ["loss", "loss"]}, ValueError, "outcome= and constraints= name 'loss' twice"),
         ({"noise": "sem"}, InputDataError, "No table has the column 'sem'"),
         ({"noise": {"memory": "sem"}}, ValueError, "'memory', not an outcome"),
         ({"noise": "sem", "outcome": ["loss", "depth"]}, ValueError, "noise is 'sem' for 2"),
