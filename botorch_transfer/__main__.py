@@ -117,11 +117,11 @@ def _add_meaning(add: Callable[..., Any]) -> None:
     text = "value of a parameter that old runs do not record; for an unknown value, only the name"
     add("--missing", **MANY, metavar="name=value", help=text)
     add("--rename", **MANY, metavar="old=new", help="rename columns of the old runs")
-    text = "model logarithms of the named outcomes (without names: logarithms of all objectives)"
+    text = "fit models to logarithms of the named outcomes (if none is named: of all objectives)"
     add("--log", nargs="*", metavar="outcome", help=text)
     add("--no-robust", dest="robust", action="store_false", help="keep very bad outcomes unchanged")
     add("--seed", type=int, default=0)
-    text = "folder of pre-trained priors (default: BOTORCH_TRANSFER_CACHE, or a user folder)"
+    text = "folder of pre-trained priors (default: $BOTORCH_TRANSFER_CACHE, else your cache folder)"
     add("--cache", metavar="folder|off", help=text)
     text = "show a progress bar (default: only if the output is a terminal)"
     add("--progress", action=argparse.BooleanOptionalAction, help=text)

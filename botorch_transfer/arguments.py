@@ -65,7 +65,7 @@ def check_prior(prior: Any) -> None:
         TypeError: If ``prior`` is a tensor or ``None``.
     """
     if isinstance(prior, Tensor):
-        raise TypeError("prior= is a tensor, not old runs: pass noise variances as train_Yvar=.")
+        raise TypeError("prior= is a tensor: give old runs. For noise variances, use train_Yvar=.")
     if prior is None:
         raise TypeError(
             "The source tasks are missing: give the old runs, or a pre-trained prior, as prior=, "

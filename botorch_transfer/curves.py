@@ -122,7 +122,7 @@ class Curve(NamedTuple):
         """Returns the curve on a logarithmic scale; values without a logarithm become NaN.
 
         A value ``v`` becomes ``log(v)`` if the median of the values is positive. Otherwise, the
-        values are negated losses, and ``v`` becomes ``-log(-v)``.
+        values are assumed to be losses times -1, and ``v`` becomes ``-log(-v)``.
         """
         sign = np.sign(np.nanmedian(self.values))
         values = np.where(sign * self.values > 0, sign * self.values, np.nan)
@@ -147,9 +147,10 @@ def read_curves(
         goal: ``"min"`` if small outcomes are good, ``"max"`` if large outcomes are good.
         task: The column of the task, if there is one.
         run: The columns whose values are the same in all rows of a run. Rows that agree in
-            these columns are one run, sorted by step, unless two of these rows have the same step.
-            In this case, or if ``run`` is omitted, the order of the rows in the table counts: a new
-            run starts at each row whose step is not larger than the previous step.
+            these columns and in the task form a group. If all steps of a group differ, the group is
+            one run, sorted by step. Otherwise, or if ``run`` is omitted, the rows of the group keep
+            the order of the table, and a new run starts at each row whose step is not larger than
+            the previous step.
         status: The column with the state of a run; it may be absent.
 
     Returns:
@@ -205,9 +206,9 @@ def full_length(curves: Sequence[Curve], usual: float | None = None) -> float:
         usual: The full length of other tasks, if there are any.
 
     Returns:
-        The largest step of the runs that are marked as complete. If no run is marked, the largest
-        step of all runs, with one exception: ``usual`` if ``usual`` is larger than this step, and
-        at most one run reached this step without being stopped or diverging.
+        The largest step of the runs that are marked as complete. If no run is marked, the result is
+        the largest step of all runs; or ``usual``, if two conditions hold: ``usual`` is larger than
+        this step, and at most one run reached this step without being stopped or diverging.
     """
     ends = np.array([c.steps[-1] for c in curves if not c.diverged and c.stopped is not True])
     complete = [c.steps[-1] for c in curves if c.stopped is False]
@@ -227,7 +228,7 @@ def shares(steps: Values, full: float, first: float, gap: float) -> Values:
         full: The full length, in steps.
         first: The first step of the task. If the first step is zero or negative, all steps are
             shifted so that the first step becomes ``gap``.
-        gap: The distance between two steps.
+        gap: The smallest distance between the first two steps of a run of the task.
 
     Returns:
         The shares, usually between 0 and 1.
@@ -354,8 +355,9 @@ class CurvePrior(Saved):
         Returns:
             The last row of each run with three further columns: ``predicted_mean`` and
             ``predicted_std`` of the final outcome in the outcome's unit, and ``share``, the share
-            of the full length that the run has reached. The mean of a complete run is its outcome,
-            with standard deviation zero. Both are NaN for a run that diverged.
+            of the full length that the run has reached. For a complete run, ``predicted_mean`` is
+            the run's outcome, and ``predicted_std`` is zero. For a run that diverged,
+            ``predicted_mean`` and ``predicted_std`` are NaN.
 
         Raises:
             InputDataError: If a column is missing.
@@ -727,7 +729,8 @@ class CurveColumns(NamedTuple):
     def compare_lengths(self, old: Sequence[Curve], own: Sequence[Curve], usual: Any) -> None:
         """Warns if this study's full length is far from the full lengths of all old tasks.
 
-        The full length may be short if a run is marked as complete, or all runs as stopped.
+        A short full length causes no warning if a run is marked as complete, or if all runs are
+        marked as stopped.
 
         Args:
             old: The old curves.
@@ -851,7 +854,8 @@ def predicted_ends(
     Args:
         prior: The prior; if it is ``None``, only complete runs have an outcome.
         curves: The curves of all tasks.
-        sign: The factor between the outcome and its maximized form: 1 to maximize, -1 to minimize.
+        sign: 1 if large outcomes are good, -1 if small outcomes are good. The curves contain the
+            outcome, or its logarithm, times ``sign``.
         log: Whether the curves contain the outcome's logarithm.
         sure: The largest allowed standard error of a predicted outcome, in standard deviations of
             the outcomes of the task's complete runs.

@@ -256,8 +256,8 @@ class FeasibleAcquisition(PenalizedAcquisitionFunction):
     """Acquisition function plus the log probability that all runs of a batch succeed.
 
     Use it if runs may fail. Added to a log expected improvement, the log probability gives the
-    logarithm of the expected improvement of runs that may fail. A
-    :class:`PriorUpperConfidenceBound` adds the log probability of each constraint in the same way.
+    logarithm of the expected improvement of runs that may fail. Similarly,
+    :class:`PriorUpperConfidenceBound` itself adds the log probability that each constraint holds.
 
     Args:
         acquisition: An acquisition function that is a logarithm, or that has values of order one.

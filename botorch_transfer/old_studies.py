@@ -243,8 +243,8 @@ def history_of(studies: Sequence[Any], rename: Mapping[str, str] | None = None) 
             for key, value in trial.params.items():
                 if (name := rename.get(key, key)) in row:
                     raise ValueError(
-                        f"The parameter {name!r} of study {study.name!r} has the name of another "
-                        "column: give the parameter another name by rename=."
+                        f"The name of parameter {name!r} of study {study.name!r} is already used "
+                        "for a column of the table of runs: rename the parameter by rename=."
                     )
                 row[name] = label(value)
                 if trial.distributions[key] not in (known := found.setdefault(name, [])):

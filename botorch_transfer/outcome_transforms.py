@@ -590,7 +590,7 @@ def negative_log_error(error: Tensor) -> Tensor:
         tensor([0.6931, 4.6052])
     """
     if bool((error < 0).any()):
-        raise InputDataError("An error rate is negative: for accuracies, give 1 - accuracy.")
+        raise InputDataError("error= has a negative value: give error rates, such as 1 - accuracy.")
     return -torch.log(error + SMALLEST_ERROR)
 
 

@@ -84,11 +84,11 @@ def plot_slice(
 ) -> Axes:
     """Draws the posteriors of the target and of source tasks along one input.
 
-    With a search space, the axis has the parameter's name, values and scale. Bands are central 95 %
-    intervals of the latent function. The outcome axis is scaled such that the target's band fills
-    two thirds of the axis. The band of a source task may therefore be cut off. Target points are
-    shown only if the model has a single input: with several inputs, the points do not lie on the
-    slice.
+    If ``bounds`` is a search space, the horizontal axis has the parameter's name, values and scale.
+    Bands are central 95 % intervals of the latent function. The outcome axis is scaled such that
+    the target's band fills two thirds of the axis. The band of a source task may therefore be cut
+    off. Target points are shown only if the model has a single input: with several inputs, the
+    points do not lie on the slice.
 
     Args:
         model: Any non-batched BoTorch model of one outcome.

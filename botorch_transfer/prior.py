@@ -96,7 +96,7 @@ class TransferPrior(Saved, ABC):
         return None
 
     def check_inputs(self, names: Sequence[str], whose: str) -> None:
-        """Checks that inputs are the prior's inputs, in the same order.
+        """Checks that inputs are the prior's inputs, in the prior's order.
 
         Args:
             names: The names of the inputs. The default names x0, x1, ... are not compared.
@@ -111,7 +111,7 @@ class TransferPrior(Saved, ABC):
         elif (wrong := [pair for pair in pairs if len({*pair}) > 1]) and "x0" not in pairs[0]:
             text = "the input {!r}, but the prior has {!r} in this place".format(*wrong[0])
         if text:
-            raise InputDataError(f"{whose} has {text}: give the prior's inputs in the same order.")
+            raise InputDataError(f"{whose} has {text}: give the prior's inputs, in its order.")
 
     def input_transform_for(self, dim: int, given: InputTransform | None) -> InputTransform | None:
         """Returns the input transform of a model.

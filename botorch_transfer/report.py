@@ -73,8 +73,9 @@ REPORT_COLUMNS = ["prediction", "variance", "weight", "slope", "helpful", "inver
 def transfer_report(model: TransferModel) -> pd.DataFrame:
     """Tabulates how much a model uses each source, and whether the source resembles the target.
 
-    Use it to find out whether old runs help. The report is also a method of models on
-    :class:`SourceGPs`, of :class:`TransferGP` and of :class:`GuardedTransferGP`.
+    Use it to find out whether old runs help. Some classes have the report as a method, also named
+    ``transfer_report``: :class:`TransferGP`, :class:`GuardedTransferGP`, and the classes of models
+    whose prior is a :class:`SourceGPs`.
 
     Args:
         model: One of three kinds of model: a model whose prior is a :class:`SourceGPs`; an average
@@ -261,10 +262,11 @@ def history_verdict(
 
     Among many sources that are unrelated to the target, a few look helpful by chance. A few helpful
     sources therefore count only if there is evidence that at least one source is helpful. The Bayes
-    factor of this hypothesis, ``B``, is the mean of the sources' Bayes factors. In addition,
-    the sum of the helpful sources' shares must not be small; each share may be small. If all runs
-    are near the old tasks' optima, even helpful sources may look irrelevant, because the runs vary
-    too little. The verdict ``"irrelevant"`` therefore also requires that ``B`` is at most one.
+    factor of this hypothesis, ``B``, is the mean of the sources' Bayes factors. Moreover, helpful
+    sources, few or many, count only if the sum of their shares is not small; each single share may
+    be small. If all runs are near the old tasks' optima, even helpful sources may look irrelevant,
+    because the runs vary too little. The verdict ``"irrelevant"`` therefore also requires that
+    ``B`` is at most one.
 
     Args:
         findings: The results of :func:`source_finding`, at least one.

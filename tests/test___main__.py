@@ -321,7 +321,7 @@ NO_PARAMETER = "A constraint uses 'cost', a column of the candidates that is not
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["suggest", *LOSS], "There is no search space: give its JSON file, or"),
+        (["suggest", *LOSS], "There is no search space: give a JSON file with one"),
         (["suggest", "none.json", "old.csv"], "There is no file none.json."),
         (["suggest", "old.csv", "old.csv"], "old.csv is not a JSON file of a search space"),
         (["suggest", "list.json", "old.csv"], "The search space is a list"),
@@ -336,7 +336,7 @@ NO_PARAMETER = "A constraint uses 'cost', a column of the candidates that is not
             "suggest: In the history: The table has no column 'logloss' (a similar column is "
             "'log_loss'): choose an existing column for --outcome. The table's columns are ",
         ),
-        ([*COMMAND, "new.csv"], "No file new.csv: correct its path. --append creates the"),
+        ([*COMMAND, "new.csv"], "No file new.csv: correct the path, or use --append"),
         ([*COMMAND, "old.csv"], "old.csv is named as old runs and as this study's runs"),
         ([*COMMAND, "runs.csv", "--runs", "runs.csv", *LOSS], "The third file and --runs both"),
         ([*COMMAND, "--append"], "--append adds rows to the file"),

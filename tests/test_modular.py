@@ -99,7 +99,7 @@ def test_a_prediction_compares_its_inputs_with_the_sources_once(model_class, mon
 @pytest.mark.parametrize("model_class", [ScaMLGP, SequentialHierarchicalGP, JointScaMLGP])
 def test_noise_as_the_third_argument_is_refused(model_class) -> None:
     X, Y = FAMILY.target(2)
-    with pytest.raises(TypeError, match="prior= is a tensor, not old runs"):
+    with pytest.raises(TypeError, match="prior= is a tensor: give old runs"):
         model_class(X, Y, torch.ones_like(Y))
 
 

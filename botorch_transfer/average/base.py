@@ -122,7 +122,7 @@ class _AveragedNoise(DerivedNoise):
     def _refuse(self) -> NoReturn:
         raise UnsupportedError(
             "A model average computes its noise variance from the models in model.members: "
-            "register the prior or the constraint on the likelihood of each of these models."
+            "register the prior or constraint of noise in the likelihood of each of these models."
         )
 
 

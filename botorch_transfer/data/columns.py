@@ -132,8 +132,8 @@ def check_columns(
         if parameter in absent and (likely := likely_column(name, left)):
             raise InputDataError(
                 f"The table has no column for parameter {name!r}, but it has a column {likely!r}: "
-                f"{_rename(likely, name)}. If not, pass missing={{{name!r}: ...}} with the value "
-                "that old runs had, or None if unknown."
+                f"{_rename(likely, name)}. If meanings differ, pass missing={{{name!r}: ...}} with "
+                "the value that old runs had, or None if the value is unknown."
             )
         if changed:
             text = f"No old run records {name!r}, so old runs carry no information about {name!r}: "

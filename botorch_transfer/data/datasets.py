@@ -293,7 +293,7 @@ def check_range(what: str, values: Tensor) -> None:
     """
     if not are_in_range(values):
         raise InputDataError(
-            f"{what} has a value beyond {LARGEST:g}, whose square overflows: use another unit."
+            f"{what} has a value beyond {LARGEST:g}, so squares may overflow: use another unit."
         )
 
 

@@ -309,7 +309,7 @@ class Hyperprior(TransferPrior):
             if context.shape != shape:
                 raise InputDataError(
                     f"The context has shape {tuple(context.shape)}, but the target has {dim} "
-                    f"inputs with contexts of size {shape[1]}: give a tensor of shape {shape}."
+                    f"inputs, which need {shape[1]} numbers each: give a tensor of shape {shape}."
                 )
         if network is None:
             return self.priors["lengthscale"]

@@ -321,9 +321,9 @@ def even_lines(path: str | PathLike[str], content: str, sep: str) -> dict[int, l
         width = len(next(iter(found.values()), line))
         if len(line) < width or any(line[width:]):
             raise ValueError(
-                f"{path} has {len(line)} cells in row {row}, but {width} column names: if text or "
-                f"numbers contain {sep!r}, use another separator; write a separator for each empty "
-                "cell, and delete rows above the row of column names."
+                f"{path} has {len(line)} cells in row {row}, but {width} column names: use "
+                f"another separator if text or numbers contain {sep!r}, add missing separators of "
+                "empty cells, or delete rows above the row of column names."
             )
         found[row] = line[:width]
     if not found:

@@ -456,7 +456,7 @@ class SearchSpace:
             raise ValueError(f"X has shape or type {found}: give an n x {self.dim} tensor.")
         unit = X.detach().to(device="cpu", dtype=torch.float64).numpy()
         if not np.all((unit >= -1e-6) & (unit <= 1 + 1e-6)):
-            raise ValueError("X has values outside of the unit cube: scale X to space.bounds.")
+            raise ValueError("X has values outside of the unit cube: scale X to the unit cube.")
         unit = unit.clip(0.0, 1.0)
         decoded: dict[Any, Series] = {}
         for parameter, columns in self._places:

@@ -72,9 +72,9 @@ class Backtest:
             - ``task``, ``model``: the names of the task and of the model.
             - ``best_1``, ``best_3``, ``best_5``, ``best_10``: the best outcome after 1, 3, 5 and
               10 evaluations.
-            - ``distance``: how much worse the best outcome found so far is than the best outcome of
-              all rows of the task, averaged over evaluations. The unit is the distance between the
-              task's median and best outcome. Distances above 1 count as 1.
+            - ``distance``: the distance between the best outcome found so far and the best outcome
+              of all rows of the task. The unit is the distance between the task's median and best
+              outcome. Distances above 1 count as 1. The distance is averaged over evaluations.
             - ``saved``: the number of evaluations that the plain GP (``SingleTaskGP``) needs to
               reach the best outcome of its replay, minus the number that the model needs to reach
               this outcome. If the model never reaches this outcome, the model's number is the
@@ -174,8 +174,8 @@ def backtest(
         outcome: The column of the outcome.
         goal: Whether small (``"min"``) or large (``"max"``) outcomes are good.
         models: Names of models that :func:`suggest` takes; by default the default model of
-            :func:`suggest`, and ``"sorted"``. ``"SingleTaskGP"`` and a random choice are always
-            included for comparison.
+            :func:`suggest`, and ``"sorted"``. For comparison, the backtest always includes
+            ``"SingleTaskGP"`` and a random choice of rows.
         seed: The seed of the sample and of the models.
         resume: A CSV file of finished replays. Each replay of a task by a model is added to the
             file when it is finished. A later call with the same file computes only the missing
@@ -234,8 +234,8 @@ def backtest(
     enough = [n for n, (_, Y) in pools.items() if len(Y) >= FEWEST_ROWS and np.ptp(Y) > 0]
     if not enough:
         raise InputDataError(
-            f"No task has {FEWEST_ROWS} different rows in the space and two values of the outcome: "
-            "give more rows, widen the space, or choose another outcome column."
+            f"Each task has fewer than {FEWEST_ROWS} different rows in the space, or constant "
+            "outcomes: give more rows, widen the space, or choose another outcome column."
         )
     replayed = _some(enough, MAX_REPLAYED, rng)
     key = content_key(tables.space, tables.outcomes, data, seed, robust)

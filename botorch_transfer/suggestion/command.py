@@ -114,7 +114,7 @@ def _suggest(options: argparse.Namespace) -> None:
     may_start = options.append and options.runs.parent.is_dir()
     if options.runs is not None and not (may_start or options.runs.exists()):
         raise ValueError(
-            f"No file {options.runs}: correct its path. --append creates the file, but no folder."
+            f"No file {options.runs}: correct the path, or use --append and an existing folder."
         )
     _check_output(options, options.report, ".html", options.candidates)
     tables, runs = _tables(options)
@@ -146,8 +146,9 @@ def _named(options: argparse.Namespace, names: str) -> dict[str, Any]:
 def _check_output(options: Any, path: Path | None, ending: str, *others: Path | None) -> None:
     """Raises an error if an output file should not be written.
 
-    The reasons are: the folder is missing, the file is also an input file, or the file's name has
-    the ending of another format. The right ending is ``ending``.
+    There are three reasons: the folder is missing, the file is also an input file, or the file's
+    name has the ending of a format other than ``ending``, such as ``".csv"`` instead of
+    ``".html"``.
     """
     if path is None:
         return
@@ -187,11 +188,12 @@ def _tables(options: argparse.Namespace) -> tuple[EncodedTables, DataFrame | Non
     """Reads and encodes the files that the options name.
 
     Returns:
-        The encoded tables, and the table of this study's runs before encoding. The table is
-        ``None`` if no file of runs is given, or if ``--append`` will start the file.
+        The encoded tables, and the table of this study's runs before encoding. This table of runs
+        is ``None`` if no file of runs is given, or if the file is missing or empty and ``--append``
+        will write its first rows.
     """
     if options.space is None and options.candidates is None:
-        raise ValueError("There is no search space: give its JSON file, or give --candidates.")
+        raise ValueError("There is no search space: give a JSON file with one, or --candidates.")
     space = None if options.space is None else SearchSpace.from_json(options.space)
     files = _named(options, "runs candidates")
     if options.append and not (options.runs.exists() and options.runs.stat().st_size):
@@ -242,7 +244,7 @@ def _meaning(options: argparse.Namespace, space: SearchSpace | None) -> dict[str
 
 
 def _choices(space: SearchSpace | None) -> list[str]:
-    """Returns the names of non-numeric parameters, where "None" is a text, not an empty cell."""
+    """Returns the names of non-numeric parameters; in their columns, "None" is text, not empty."""
     return [] if space is None else [p.name for p in space.parameters if not p.is_numeric]
 
 
@@ -303,8 +305,8 @@ def _append(path: Path, like: Path | None, suggestion: Suggestion, task: str) ->
 def _pairs(texts: Sequence[str], option: str, first: str | None = None) -> dict[str, Any]:
     """Converts texts such as ``name=value`` to a dictionary from names to values.
 
-    A text without ``=`` is a value, and ``first`` is its name. If ``first`` is ``None``, a text
-    without ``=`` is a name, and its value is ``None``.
+    The meaning of a text without ``=`` depends on ``first``. If ``first`` is a name, the text is
+    the value of this name. If ``first`` is ``None``, the text is a name, and its value is ``None``.
     """
     pairs: dict[str, Any] = {}
     for text in texts:

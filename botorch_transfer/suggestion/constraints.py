@@ -166,7 +166,10 @@ def read_constraint(text: str, space: SearchSpace) -> list[Condition]:
 
 
 def _is_idle(condition: Condition, space: SearchSpace) -> bool:
-    """Returns whether a condition holds because it compares one parameter beyond its range."""
+    """Returns whether a condition on one parameter holds in the whole range of this parameter.
+
+    The condition's limits must be outside of the range; otherwise, the result is false.
+    """
     parameter, *others = [p for p in space.parameters if names_some(condition.code, [p.name])]
     if others or not parameter.is_numeric:
         return False

@@ -80,7 +80,8 @@ class Suggestion(NamedTuple):
 
     Args:
         rows: The table that :func:`suggest` returns.
-        models: The fitted models by the name of the outcome, also for outcomes with limits.
+        models: Dictionary from names of outcomes to fitted models. The outcomes are objectives and
+            outcomes with limits.
         X: An ``n x d`` tensor of the encoded suggested rows.
         tables: The encoded tables of the study.
         failures: The model of the probability that a run succeeds; ``None`` if no run has failed.
@@ -291,7 +292,8 @@ def suggest(
         - With one objective, ``expected_improvement``: the expected gain over the best run so far,
           in the outcome's unit. A worse row, a failure and a violated limit count as zero gain.
         - With one objective, ``probability_of_improvement``: the probability of a gain. Both
-          improvement columns are empty as long as no run has an outcome within all limits.
+          improvement columns are empty until a successful run of this study has a value of the
+          objective and satisfies all limits.
         - ``sources``: the old tasks that support the row. A task supports a row if the prediction
           for this task is better than the task's average by more than one standard deviation of the
           prediction. The task with the largest ratio of this difference to the standard deviation
@@ -419,7 +421,7 @@ def predict_rows(
         X = tables.space.encode(with_numbers(table, names))
     with _fitted(tables, model, seed) as (_, tables, models):
         if not models:
-            raise ValueError("No model is fitted: give a history or runs, and omit model='sorted'.")
+            raise ValueError("No model is fitted: give outcomes, and a model other than 'sorted'.")
         return rows.assign(**_predictions(tables.outcomes, models, X, QUANTILES))
 
 

@@ -164,15 +164,16 @@ def make_acquisition(
         models: The models, one for each outcome.
         outcomes: The outcomes: objectives, and outcomes with limits.
         X_known: An ``n x d`` tensor of evaluated or pending inputs. Improvements are relative to
-            the best outcome of these inputs. Because these outcomes are uncertain, the acquisition
-            value is an average over their posterior.
+            the best outcome at these inputs. The true outcomes at these inputs are uncertain, so
+            the acquisition value is averaged over the posterior of the outcomes.
         reference: An ``r x d`` tensor of inputs that cover the space. Predictions at these inputs
             determine the scales of outcomes.
         seed: The seed of posterior samples.
         has_outcomes: Whether any run has an outcome. If no run has an outcome, the acquisition
             function is an upper confidence bound instead of the expected improvement. The reason is
-            that this study may be the reverse of the source tasks: the expected improvement could
-            be largest where the source tasks have bad outcomes.
+            that a model may allow for a negative correlation between this study and the source
+            tasks. Without outcomes of this study, the expected improvement could then be largest
+            where the source tasks have bad outcomes.
 
     Returns:
         The acquisition function of one input at a time (``q = 1``).

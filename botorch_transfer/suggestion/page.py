@@ -460,8 +460,8 @@ def parameter_importance(model: Model, space: SearchSpace, seed: int = 0) -> Dat
     def indices(values: Tensor) -> NDArray[Any]:
         """Computes total Sobol indices, averaged over functions.
 
-        ``values`` is an ``s x (p + 2) n`` tensor: the values of ``s`` functions at the points
-        ``X``. There are ``p`` parameters, and ``n`` is :data:`NUM_POINTS`.
+        ``values`` is an ``s x m`` tensor with ``m = (p + 2) * n``: the values of ``s`` functions at
+        the points ``X``. There are ``p`` parameters, and ``n`` is :data:`NUM_POINTS`.
         """
         f = values.double().unflatten(-1, (-1, NUM_POINTS))
         variance = f[:, :2].flatten(start_dim=1).var(dim=-1, correction=0)

@@ -149,9 +149,9 @@ class EncodedTables(NamedTuple):
     def ranked(self) -> EncodedTables:
         """Returns the tables to which :func:`suggest` fits models.
 
-        If :attr:`is_robust` is true, if there is only one outcome, and if this study has fewer than
-        ``FEW_OUTCOMES`` values of this outcome, the result is ``limited(by_rank=True)``. Otherwise
-        nothing changes.
+        The result is ``limited(by_rank=True)`` if three conditions hold: :attr:`is_robust` is true,
+        there is only one outcome, and this study has fewer than ``FEW_OUTCOMES`` values of this
+        outcome. Otherwise, the result is the unchanged tables.
         """
         few = len(self.outcomes) == 1 and len(self.runs.known(0).Y) < FEW_OUTCOMES
         return self.limited(by_rank=True) if self.is_robust and few else self
@@ -159,7 +159,7 @@ class EncodedTables(NamedTuple):
     def limited(self, by_rank: bool = False) -> EncodedTables:
         """Clips very bad outcomes at a lower limit, in old tasks and in this study's runs.
 
-        Encoded outcomes are to be maximized, so that bad outcomes are small. The limit of this
+        Encoded outcomes are to be maximized: bad outcomes are small numbers. The limit of this
         study's runs depends on their outcomes, and on the typical distance between the best and the
         worst outcome of old tasks. Predictions are also clipped unless ``by_rank`` is true: if a
         value of an outcome is clipped, no prediction of this outcome is worse than the worst value
@@ -276,7 +276,7 @@ def read_outcomes(
     noise, ranges = noise or {}, outcome_range or {}
     names = [each.name for each in outcomes]
     if twice := [name for name in names if names.count(name) > 1]:
-        raise ValueError(f"outcome= and constraints= name {twice[0]!r} twice: name it once.")
+        raise ValueError(f"{twice[0]!r} is named twice: name it once, in outcome= or constraints=.")
     _check_known("noise", noise, names)
     _check_known("outcome_range", ranges, names)
     for name, within in ranges.items():
@@ -526,8 +526,8 @@ def read_tables(
 ) -> EncodedTables:
     """Encodes tables of old runs and of this study's runs.
 
-    :func:`read_study` and the Optuna sampler call it. The old runs are encoded once for all
-    outcomes.
+    This function is called by :func:`read_study` and by the Optuna sampler. The old runs are
+    encoded once for all outcomes.
 
     Args:
         region: The rows that may be suggested.
@@ -602,9 +602,10 @@ def read_tables(
 
 
 def _old_outcomes(source: Any, outcome: Outcome) -> tuple[Tensor, Tensor] | None:
-    """Returns old outcomes, which are maximized, in the user's unit, and their task indices.
+    """Returns the outcomes of old runs, and the index of the task of each outcome.
 
-    Returns ``None`` if there are none.
+    The returned outcomes are in the user's unit, and are negated if small outcomes are good.
+    Returns ``None`` if there are no old outcomes.
     """
     if tasks := list(old_tasks(source).values()):
         index = torch.cat([torch.full((len(task.Y),), i) for i, task in enumerate(tasks)])

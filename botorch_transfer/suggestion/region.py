@@ -94,7 +94,7 @@ class Region:
                 X = self.space.encode(self.table)
             is_repeated = DataFrame(X.numpy().round(12)).duplicated().to_numpy()
             if is_repeated.any():
-                message = "Left out %d candidates that repeat the parameter values of another"
+                message = "Left out %d candidates that repeat the parameter values of earlier rows"
                 logger.warning(message, is_repeated.sum())
             written = self.table.copy()
             for name in self.space.number_columns:

@@ -170,7 +170,7 @@ def test_contexts_of_the_domains_own():
     assert found.lengthscale_prior(4, torch.zeros(4, 3)).concentration.shape == (4,)
     with pytest.raises(InputDataError, match="so it needs the target's context"):
         found.lengthscale_prior(4)
-    with pytest.raises(InputDataError, match="contexts of size 3"):
+    with pytest.raises(InputDataError, match="inputs, which need 3 numbers each"):
         found.lengthscale_prior(4, torch.zeros(4, 2))
 
 

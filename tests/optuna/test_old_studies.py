@@ -194,7 +194,7 @@ def test_parameters_are_renamed(caplog: pytest.LogCaptureFixture):
     with pytest.raises(ValueError, match=r"rename= gives 'x' the name \['a'\]: give one name"):
         history_of([old], rename={"x": ["a"]})  # type: ignore[dict-item]
     both = old_study(lambda t: t.suggest_float("a", 0, 1) + t.suggest_float("b", 0, 1), "both")
-    with pytest.raises(ValueError, match="'b' of study 'both' has the name of another column"):
+    with pytest.raises(ValueError, match="'b' of study 'both' is already used for a column"):
         history_of([both], rename={"a": "b"})
     with pytest.raises(ValueError, match="rename= does not apply to a prior or an OptunaHistory"):
         read_studies(history, {"lr": "rate"})

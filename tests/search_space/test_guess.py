@@ -189,7 +189,7 @@ def test_measures_are_no_parameters(caplog):
         runs[name] = rng.uniform(0, 1, 20)
     runs["y"] = runs["time"] ** 2
     assert guess_space(runs, outcome="y").columns == ["time", "loss rate"]
-    told = "If 'time' is an outcome, add it to leave_out= (it is ordered almost like 'y')"
+    told = "If 'time' is an outcome, add it to leave_out= (highly correlated with 'y')"
     assert caplog.messages == [told]
 
 
@@ -309,7 +309,7 @@ def test_zeros_on_a_logarithmic_scale_are_told(caplog):
 def test_unclear_numbers_are_refused(separator):
     cells = [f"1{separator}{100 + i}" for i in range(24)]
     for column in (cells, [*cells, 900]):
-        with pytest.raises(InputDataError, match="is an unclear number: write a decimal point"):
+        with pytest.raises(InputDataError, match="is an unclear number: write a number as"):
             guess_space(pd.DataFrame({"x": column}))
 
 

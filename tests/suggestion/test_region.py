@@ -88,7 +88,7 @@ def test_of_equal_candidates_the_first_counts(caplog):
     twice = pd.concat([STOCK.iloc[:2], STOCK.iloc[:2].assign(bottle="other")])
     with caplog.at_level(logging.WARNING):
         rows = suggest(SPACE, HISTORY, candidates=twice, n=2, **FAST)
-    assert "Left out 2 candidates that repeat the parameter values of another" in caplog.text
+    assert "Left out 2 candidates that repeat the parameter values of earlier rows" in caplog.text
     assert set(rows["bottle"]) == {"no. 0", "no. 1"}
 
 
@@ -234,7 +234,7 @@ def test_predictions_of_given_rows():
         predict(SPACE, HISTORY, None, rows.drop(columns="load"))
     with pytest.raises(InputDataError, match="In the rows to predict: The table is a dict"):
         predict(SPACE, HISTORY, None, rows.to_dict())
-    with pytest.raises(ValueError, match="No model is fitted: give a history"):
+    with pytest.raises(ValueError, match="No model is fitted: give outcomes"):
         predict(SPACE, None, None, rows)
     with pytest.raises(ValueError, match="no rows to predict"):
         predict(SPACE, HISTORY, None, HISTORY[:0])
