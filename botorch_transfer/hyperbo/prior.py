@@ -266,8 +266,8 @@ class PretrainedPrior(TransferPrior):
                 lie in the unit cube, or ``input_transform`` must map them to the unit cube.
             objective: ``"nll"``, for any data; ``"ekl"``, for tasks that were evaluated at the same
                 inputs; or ``"nll+ekl"``. The empirical covariance of ``N`` tasks has at most rank
-                ``N - 1``. With fewer tasks than shared inputs, the EKL leaves most of the GP
-                undetermined: use ``"nll"`` or ``"nll+ekl"`` instead.
+                ``N - 1``. If tasks share more inputs than there are tasks, the EKL leaves most of
+                the GP undetermined: use ``"nll"`` or ``"nll+ekl"`` instead.
             outcome_scale: How to standardize the outcomes. ``"pooled"``: all tasks together, which
                 keeps the differences between the tasks' means. ``"per_task"``: each task by itself;
                 choose it if the tasks' means and scales are not comparable. ``"raw"``: not at all;
@@ -502,7 +502,7 @@ class PretrainedPrior(TransferPrior):
 
 
 def _warn_of_raw_outcomes(outcomes: Tensor) -> None:
-    """Warns if the mean of raw outcomes is far from zero, or their standard deviation from one."""
+    """Warns if raw outcomes have a mean far from zero, or a standard deviation far from one."""
     mean, spread = float(outcomes.mean()), float(outcomes.std(correction=0))
     if abs(mean) > _FAR or not 1 / _FAR < spread < _FAR:
         warn_of_data(
