@@ -401,7 +401,7 @@ def test_missing_sources_are_named(case):
 @on_every_model
 def test_something_else_than_a_prior_is_refused(case):
     X, Y = FAMILY.target(3)
-    with pytest.raises(TypeError, match="not old runs: pass noise variances as train_Yvar="):
+    with pytest.raises(TypeError, match="is a tensor: give old runs"):
         case.build(X, Y, torch.zeros_like(X))
 
 

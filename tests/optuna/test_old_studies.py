@@ -144,7 +144,7 @@ def test_studies_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match="no parameter that varies and is in every complete trial"):
         history_from_optuna(empty._storage, [empty.study_name])
     clash = old_study(lambda trial: trial.suggest_float("value", 0, 1), "clash")
-    with pytest.raises(ValueError, match="'value' of study 'clash' has the name"):
+    with pytest.raises(ValueError, match="'value' of study 'clash' is already"):
         history_of([clash])
 
 

@@ -160,7 +160,7 @@ def test_priors_that_can_leave_a_task_out_are_fitted_once():
     ("options", "error", "message"),
     [
         ({"history": history(1)}, InputDataError, "fewer than two tasks: give two"),
-        ({"history": history(2, 3)}, InputDataError, "No task has 4 different rows"),
+        ({"history": history(2, 3)}, InputDataError, "Each task has fewer than 4 different rows"),
         ({"history": history().assign(loss=1.0)}, InputDataError, "or constant outcomes: give"),
         ({"space": None, "history": history()}, TypeError, "space is None: give a SearchSpace"),
         ({"history": history(), "resume": 5}, TypeError, "resume is 5: give a path"),
