@@ -40,7 +40,7 @@ from botorch_transfer.sources.scaml import ScaMLGP
 MEMBERS: Mapping[str, type[SourcePosteriorGP]] = {"population": PopulationGP, "scaml": ScaMLGP}
 
 #: Number of evaluations after which all models have the same weight in the averaged improvement.
-#: The evaluation that brought the most recent improvement is number one. See :func:`member_shares`.
+#: The evaluation with the most recent improvement counts as number one: see :func:`member_shares`.
 PATIENCE = 5
 
 
@@ -67,8 +67,8 @@ def member_shares(Y: Tensor, num_members: int, patience: int = PATIENCE) -> Tens
     Args:
         Y: A ``batch_shape x n`` tensor of outcomes, in the order of the evaluations.
         num_members: The number of models ``K``.
-        patience: The number of evaluations after which all models have the same share. The
-            evaluation that brought the most recent improvement is number one.
+        patience: The number of evaluations after which all models have the same share. Counting
+            starts at the evaluation with the most recent improvement, which is number one.
 
     Returns:
         A ``batch_shape x K`` tensor of shares that add up to one.
@@ -111,9 +111,9 @@ class TransferGP(AveragedGP):
     evaluations since the last improvement, so the target's data must be in the order of the
     evaluations.
 
-    Use the class for one or more source tasks, with a few up to a few hundred points each. The
-    average costs as much as all averaged models together. BoTorch's analytic noisy expected
-    improvement takes exact GPs only: use ``qLogNoisyExpectedImprovement``.
+    Use the class for one or more source tasks. Each task may have a handful of points or several
+    hundred. The average costs as much as all averaged models together. BoTorch's analytic noisy
+    expected improvement takes exact GPs only: use ``qLogNoisyExpectedImprovement``.
 
     Args:
         prior: Source data, from which the models' priors are pre-trained; or one prior; or a
@@ -332,11 +332,12 @@ def transfer_models(
         train_X: An ``n x d`` tensor of target inputs; ``n`` may be zero.
         train_Y: An ``n x m`` tensor of target outcomes.
         sources: The source tasks, a sequence or a mapping from names: each a
-            ``SupervisedDataset``, ``(X, Y)`` or ``(X, Y, Yvar)``, where ``Y`` and ``Yvar`` are
-            ``n_i x m`` and have the outcomes of ``train_Y`` in the same order. Or give one history
-            for each outcome: a sequence or mapping of ``m`` histories in the order of ``train_Y``.
-            A history is a prior, or a mapping from task names to source data with only this
-            outcome. ``from_dataframe(..., outcome=["err", "mem"])`` returns such histories.
+            ``SupervisedDataset``, ``(X, Y)`` or ``(X, Y, Yvar)``. ``Y`` and ``Yvar`` are
+            ``n_i x m`` tensors with a column for each outcome, in the order of the columns of
+            ``train_Y``. Or give one history for each outcome: a sequence or mapping of ``m``
+            histories in the same order. A history is a prior, or a mapping from task names to
+            source data with only this outcome. ``from_dataframe(..., outcome=["err", "mem"])``
+            returns such histories.
         train_Yvar: An ``n x m`` tensor of known noise variances; inferred if omitted.
         model_class: The class of the models.
         **options: Further arguments of each model, for instance ``input_transform``.
@@ -390,7 +391,7 @@ def _by_outcome(sources: Any, m: int) -> list[Any]:
             if outcome.shape[-1] != m:
                 raise InputDataError(
                     f"Task {name!r} has {outcome.shape[-1]} outcomes, but train_Y has {m} "
-                    "outcomes: give the same outcomes in the same order for all tasks."
+                    "outcomes: give one column for each outcome, in the order of train_Y."
                 )
         for column, history in enumerate(histories):
             history[name] = (X, *(outcome[..., column : column + 1] for outcome in outcomes))

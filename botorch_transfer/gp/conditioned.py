@@ -174,7 +174,7 @@ class Conditioned(ABC):
         """Returns ``whitened`` unchanged. Subclasses may flip the signs of some of its rows.
 
         The posterior covariance is ``k(x, x') - V(x)ᵀ signed(V(x'))``. A row with a flipped sign
-        increases the covariance; any other row reduces it.
+        increases the posterior variance; any other row reduces the posterior variance.
 
         Args:
             whitened: The whitened cross-covariances ``V(x) = L⁻¹ k(X, x)``.
@@ -670,7 +670,7 @@ class Coefficients(NamedTuple):
 
 
 def different_rows(X: Tensor, most: int) -> Tensor:
-    """Chooses distinct inputs, evenly spaced in the sorted list of all distinct inputs.
+    """Chooses distinct inputs at evenly spaced positions in the sorted list of distinct inputs.
 
     Args:
         X: An ``N x d`` tensor of inputs.

@@ -224,7 +224,10 @@ class ConditionedHierarchy(ConditionedBatch):
         return self.solve(of_rows + self.noise.sqrt() * normal)
 
     def flat_cross(self, x: Tensor) -> Tensor:
-        """Evaluates prior covariances of the last source task at ``P x d`` inputs with all data.
+        """Evaluates prior covariances between the last task's function at ``x`` and all data.
+
+        Args:
+            x: A ``P x d`` tensor of inputs.
 
         Returns:
             A ``1 x P x N`` tensor, for ``N`` data points.
@@ -256,8 +259,8 @@ class BoostedHierarchy(ConditionedHierarchy):
     r"""Posterior of the last source task in a hierarchy that passes on only posterior means.
 
     Each task is modelled as the posterior mean of the previous task plus a residual. MHGP uses
-    only the mean of this posterior. The mean needs only a Cholesky factor for each task. BHGP
-    also uses the covariance, which includes the uncertainty of the means. The covariance needs
+    only the last task's posterior mean, which needs only a Cholesky factor for each task. BHGP also
+    uses the posterior covariance, which includes the uncertainty of the means. The covariance needs
     the joint Cholesky factor of all data, which is computed on first use. The arguments are the
     same as for :class:`ConditionedHierarchy`.
 
@@ -350,7 +353,9 @@ class BoostedHierarchy(ConditionedHierarchy):
     def signed(self, whitened: Tensor) -> Tensor:
         """Flips the sign of the second half of the rows from :meth:`flat_whiten`.
 
-        The first half is subtracted from the prior variance, but the second half is added.
+        The posterior covariance is the prior covariance minus ``V(x)ᵀ signed(V(x'))``, where
+        ``V(x)`` are the rows for inputs ``x``. The first half of the rows therefore reduces the
+        posterior variance, and the second half increases the posterior variance.
         """
         sign = whitened.new_ones(2, whitened.shape[-2] // 2, 1)
         sign[1] = -1.0
@@ -426,10 +431,10 @@ class SourceHierarchy(ConditionedPrior):
             kernel: ``"rbf"``, ``"matern12"``, ``"matern32"`` or ``"matern52"``.
             hyperparameters: Hyperpriors, starts and bounds of the hyperparameters. Give one object
                 for all tasks, or a pair of objects: for the first task, and for all later tasks,
-                whose kernels describe differences. By default, the first task has the ScaML-GP
+                whose kernels describe differences. The defaults are values of the ScaML-GP paper,
+                except for a higher upper bound of the noise variance. The first task has the
                 paper's values for source tasks, and all later tasks have the paper's values for the
-                residual, but the upper bound of the noise variance is higher. ``None`` gives
-                maximum likelihood, as in [Tighineanu2022hierarchical]_.
+                residual. ``None`` gives maximum likelihood, as in [Tighineanu2022hierarchical]_.
             outcome_scale: Whether to standardize the outcomes of each task by itself
                 (``"per_task"``), of all tasks together (``"pooled"``), or not at all (``"raw"``).
             input_transform: A frozen transform of the inputs.

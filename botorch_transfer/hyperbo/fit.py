@@ -100,8 +100,8 @@ class PretrainingOptions:
         hold_out: The share of source tasks to hold out for early stopping, for instance 0.25. A
             first run trains without these tasks, and finds the number of steps with the lowest NLL
             of the held-out tasks. A second run takes this number of steps on all tasks. Use early
-            stopping with networks: with a dozen tasks, they overfit after a few hundred steps.
-            ``hold_out`` cannot be combined with ``groups``.
+            stopping if the mean or the kernel has a network: with a dozen tasks, a network overfits
+            after a few hundred steps. ``hold_out`` cannot be combined with ``groups``.
 
     Raises:
         ValueError: If an option is unknown or out of range.
@@ -151,11 +151,11 @@ class PretrainingOptions:
 class EmpiricalGaussian:
     r"""Empirical mean and covariance of outcomes, for groups of tasks with shared inputs.
 
-    A group is a set of tasks that were evaluated at the same inputs. A group of ``N`` tasks has the
-    covariance ``Σ̃ = A Aᵀ`` between its inputs. The rank of ``Σ̃`` is less than ``N``, and often less
-    than the number of inputs, so :func:`ekl` compares a GP with the group only in the range (the
-    column space) of ``Σ̃``. If a group has fewer inputs or a lower rank than another group, its
-    tensors are padded by zeros.
+    A group is a set of tasks that were evaluated at the same inputs. For a group of ``N`` tasks,
+    ``Σ̃ = A Aᵀ`` is the covariance, over the tasks, of the outcomes at the group's inputs. The rank
+    of ``Σ̃`` is less than ``N``, and often less than the number of inputs, so :func:`ekl` compares a
+    GP with the group only in the range (the column space) of ``Σ̃``. The tensors of groups with
+    fewer inputs or a lower rank are padded by zeros.
 
     Args:
         mean: A ``G x P`` tensor: for each of ``G`` groups, the mean ``μ̃`` over the group's tasks

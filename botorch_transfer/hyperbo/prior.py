@@ -502,7 +502,7 @@ class PretrainedPrior(TransferPrior):
 
 
 def _warn_of_raw_outcomes(outcomes: Tensor) -> None:
-    """Warns if the mean of raw outcomes is far from zero, or their standard deviation from one."""
+    """Warns if raw outcomes have a mean far from zero, or a standard deviation far from one."""
     mean, spread = float(outcomes.mean()), float(outcomes.std(correction=0))
     if abs(mean) > _FAR or not 1 / _FAR < spread < _FAR:
         warn_of_data(

@@ -2,8 +2,9 @@
 
 A domain is a search space with its source tasks. Step 1 estimates one GP for each domain. All tasks
 of a domain are assumed to be draws of one GP with a constant mean. The hyperparameters of the GP
-are estimated by maximum likelihood (Section 4 of [Fan2022hyperboplus]_). From a large task, only
-points at evenly spaced ranks of the outcome are used.
+are estimated by maximum likelihood (Section 4 of [Fan2022hyperboplus]_), here with a weak
+hyperprior of the lengthscales. From a large task, only points at evenly spaced ranks of the outcome
+are used.
 
 Each domain's outcomes are scaled to mean zero and variance one before the fit, and the estimates
 are scaled back afterwards. The scaling does not change the optimum, but the optimizer needs
@@ -222,9 +223,10 @@ class DomainFitOptions(MAPOptions):
 def fit_domains(
     domains: Sequence[Domain], kernel: str, outcome_scale: OutcomeScale, options: DomainFitOptions
 ) -> DomainEstimates:
-    """Fits a GP with constant mean and ARD lengthscales to each domain, by maximum likelihood.
+    """Fits a GP to each domain, with constant mean and ARD lengthscales.
 
-    Lengthscales have a weak log-normal hyperprior: see :class:`DomainFitOptions`.
+    The fit maximizes the likelihood times the density of a weak log-normal hyperprior of the
+    lengthscales: see :class:`DomainFitOptions`.
 
     Args:
         domains: The domains.

@@ -334,9 +334,9 @@ class Hyperprior(TransferPrior):
             seed: The seed.
 
         Returns:
-            The samples, in double precision. For an empirical hyperprior, the constant mean, signal
-            variance and noise variance of a sample are the estimates for one random domain. Each
-            lengthscale is the estimate for a random input of any domain.
+            The samples, in double precision. A sample from an empirical hyperprior consists of
+            estimates. The constant mean, signal variance and noise variance come from one random
+            domain. Each lengthscale comes from a random input, drawn from all domains' inputs.
 
         Example:
             >>> from gpytorch.priors import GammaPrior, NormalPrior

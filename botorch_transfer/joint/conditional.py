@@ -434,8 +434,9 @@ class JointPath(ModelPath):
 
     A function of all tasks is drawn by random features ``φ_ν`` of each kernel over inputs:
     ``f(x, i) = Σ_ν φ_ν(x)ᵀ θ_ν [F_ν]_i`` for task ``i``, where ``F_ν`` are the task factors of
-    ``joint.kernels``. Matheron's rule then conditions the function on the source data. The result
-    does not include the target's mean given the source data.
+    ``joint.kernels``. Matheron's rule then conditions the function on source outcomes of zero, so
+    the drawn functions have mean zero and the target's covariance given the source data. Add the
+    target's mean given the source data to get samples of the target.
 
     Args:
         conditional: The target task of the joint GP, conditioned on the source data.

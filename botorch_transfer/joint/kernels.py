@@ -459,8 +459,8 @@ class WeightedSourceKernel(IndependentSourcesKernel):
     Args:
         data_kernels: A kernel for each task, target last.
         task_weights: A weight for each source task.
-        normalize: Whether to divide ``k_ν`` by ``1 + w_ν``. The covariance of source task ``ν`` is
-            then ``k_ν`` for any weight.
+        normalize: Whether to replace ``k_ν`` by ``k_ν / (1 + w_ν)`` in the formula. The covariance
+            of source task ``ν`` is ``k_ν`` if true, and ``(1 + w_ν) k_ν`` if false.
         **kwargs: ``active_dims``, the input columns that the kernel uses, with the task column
             last.
 

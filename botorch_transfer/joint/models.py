@@ -569,8 +569,8 @@ class WeightedSourceGP(_IndependentSourcesGP):
     modular alternative.
 
     Args:
-        normalize: Whether to divide ``k_m`` by ``1 + w_m``. The covariance of source task ``m`` is
-            then ``k_m`` for any weight.
+        normalize: Whether to replace ``k_m`` by ``k_m / (1 + w_m)`` in the formula. The covariance
+            of source task ``m`` is ``k_m`` if true, and ``(1 + w_m) k_m`` if false.
 
     Raises:
         InputDataError: If data are invalid, or too large for a joint model.

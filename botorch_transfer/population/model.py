@@ -282,8 +282,8 @@ class PopulationGP(SourcePosteriorGP):
     target's data; conditioning and fantasies keep the moments. Use the model for the first
     evaluations, even with few and small source tasks, and whenever you do not trust a fit to a
     handful of points. Outcomes of the target and of the sources should have the same units, up to a
-    small factor. If three or more target outcomes vary far more than the sources' outcomes, the
-    model rescales the target outcomes.
+    small factor. If there are at least three target outcomes, and their standard deviation is far
+    larger than the sources' standard deviations, the model rescales the target outcomes.
 
     Args:
         prior: A :class:`SourcePopulation`, or source data to which such a prior is fitted.

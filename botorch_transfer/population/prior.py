@@ -283,7 +283,7 @@ class ConditionedPopulation(ConditionedBatch):
         return self.stationary.between(x, self.points)
 
 
-#: If a task has more rows than this number, they are condensed to the task's own inducing points.
+#: The rows of a task with more rows than this number are condensed to inducing points of the task.
 MAX_ROWS_OF_TASK = 1500
 
 _MAX_OWN_INDUCING = 512
@@ -324,12 +324,12 @@ class _OwnPart(NamedTuple):
     def block(self, common: Stationary, X: Tensor, Y: Tensor, noise: Tensor) -> _Block:
         """Summarizes the data of one task as observations of the common function plus a residual.
 
-        If the task has more than ``MAX_ROWS_OF_TASK`` rows, they are condensed to inducing inputs.
-        The condensed data are a precision matrix ``Λ`` of the task's function values and the vector
-        ``Λ y``. The covariance of the residual of condensed data is ``R = G + Λ⁻¹``, where ``G`` is
-        the covariance of level plus own function at the inducing inputs. This ``R`` prevents rows
-        between the inducing inputs from counting as independent observations of the common
-        function.
+        If the task has more than ``MAX_ROWS_OF_TASK`` rows, the rows are condensed to observations
+        ``y`` of the task's function at inducing inputs, with the noise covariance ``Λ⁻¹``. Only
+        ``Λ`` and ``Λ y`` are computed, because ``Λ`` may be singular. The covariance of the
+        residual of the condensed data is ``R = G + Λ⁻¹``, where ``G`` is the covariance of level
+        plus own function at the inducing inputs. This ``R`` prevents rows between the inducing
+        inputs from counting as independent observations of the common function.
         """
         if len(X) <= MAX_ROWS_OF_TASK:
             root = psd_safe_cholesky(self.covariance(X, X) + noise.diag())
@@ -382,9 +382,9 @@ class PopulationOptions:
         max_iter: The maximum number of L-BFGS-B iterations.
         fit_points: The maximum number of points in the fit of the hyperparameters, counted over all
             tasks together. If there are more points, about the same fraction of each task's points
-            is selected, but at least five points per task. A task's selected points are evenly
-            spaced in the order of its outcomes. If there are too many tasks for five points each,
-            some tasks are left out.
+            is selected, but at least five points per task. A task's selected points have evenly
+            spaced ranks of the outcome. If there are too many tasks for five points each, some
+            tasks are left out.
         max_inducing: The maximum number of inducing points. The GP is conditioned on all points. If
             there are more than ``max_inducing`` points, the posterior is approximated with inducing
             points.
@@ -410,12 +410,12 @@ def thinned(tasks: Observations, max_points: int) -> Observations:
     """Selects about the same fraction of each task's points, but at least five points per task.
 
     If there are too many tasks for five points each, some tasks are left out. The remaining tasks
-    are evenly spaced in the order of the tasks' mean absolute outcomes. The result does not depend
-    on the order of the tasks.
+    have evenly spaced ranks of the tasks' mean absolute outcomes. The result does not depend on the
+    order of the tasks.
 
     Args:
         tasks: The data of all tasks.
-        max_points: The maximum number of points to keep of all tasks together.
+        max_points: The maximum number of points to keep, counted over all tasks together.
 
     Returns:
         The kept points, one task after another.
@@ -441,7 +441,10 @@ def thinned(tasks: Observations, max_points: int) -> Observations:
 
 
 def _spread_out(tasks: Observations, most: int) -> Tensor:
-    """Returns indices of up to ``most`` tasks, evenly spaced in order of mean absolute outcome."""
+    """Selects tasks at evenly spaced ranks of the tasks' mean absolute outcomes.
+
+    Returns the indices of the selected tasks, ascending. At most ``most`` tasks are selected.
+    """
     indices, counts = tasks.task.unique(return_counts=True)
     if len(indices) <= most:
         return indices

@@ -202,10 +202,11 @@ class RankWeightedGP(EnsembleGP):
     Each source posterior is sampled ``NUM_SAMPLES`` times at the target's points. The target's own
     model is sampled as often, but from its leave-one-out posteriors. A model's weight is the
     fraction of samples in which the model misranks the fewest pairs of points. If several models
-    tie in a sample, the sample counts in equal parts for these models. A source has weight zero if
-    its median number of misranked pairs exceeds the 95th percentile of this number for the target's
-    own model. Use the class if the sources resemble the target up to a monotone transform of their
-    outcomes, because ranks do not depend on offsets and scales.
+    tie in a sample, the sample counts in equal parts for these models. For each model, the
+    misranked pairs are counted in each sample. A source has weight zero if the median of its counts
+    exceeds the 95th percentile of the counts of the target's own model. Use the class if the
+    sources resemble the target up to a monotone transform of their outcomes, because ranks do not
+    depend on offsets and scales.
 
     The constructor and each fit compute the weights; conditioning, fantasies and leave-one-out
     predictions keep the weights. With fewer than two target points there are no pairs to rank, so

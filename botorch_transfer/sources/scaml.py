@@ -190,8 +190,9 @@ def screened_tasks(
 ) -> Tensor:
     r"""Selects the source tasks with the highest evidence for the target's outcomes.
 
-    With a task's posterior ``(μ_m, K_m)`` at the target's points, a weight ``w`` and the covariance
-    ``R`` of the sum of residual and noise, the log evidence of a task is
+    Let ``μ_m`` and ``K_m`` be the posterior mean and covariance of task ``m`` at the target's
+    points. Let ``R`` be the covariance of residual plus noise. The evidence of a task is averaged
+    over four weights ``w``, so the log evidence is
 
     .. code-block:: text
 
