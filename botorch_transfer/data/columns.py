@@ -52,7 +52,7 @@ def renamed(frame: DataFrame, rename: Mapping[str, str]) -> DataFrame:
 
 
 def _have_different_units(*names: str) -> bool:
-    """Returns whether names of columns, such as "time [h]" and "minutes", end with other units."""
+    """Returns whether column names, such as "time [h]" and "minutes", end with different units."""
     pattern = re.compile(r"(?:^(?=\w{3})|[\s_(/\[])(°?[^\W\d_]+)[)\]]?\s*$")
     words = ["".join(pattern.findall(name)) for name in names]
     units = [SCALES.get(TIMES.get(word.lower(), word)) for word in words]
@@ -84,7 +84,8 @@ def check_columns(
         changed: Whether the search space may have changed, so that the table may lack parameters.
 
     Returns:
-        The table; letters with accents in column names are written as in the names in use.
+        The table. If a column name differs from the name of a parameter or a name in ``named`` only
+        in the Unicode form of accents, the latter name replaces the column name.
 
     Raises:
         InputDataError: If a column is absent, occurs twice or has two uses, such as parameter and

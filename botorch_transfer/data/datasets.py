@@ -189,7 +189,7 @@ def evenly_spaced(length: int, most: int) -> list[int]:
 
 
 def with_outcomes(dataset: SupervisedDataset, Y: Tensor, Yvar: Tensor | None) -> SupervisedDataset:
-    """Returns a copy of a data set with the outcomes ``Y`` and the noise variances ``Yvar``."""
+    """Copies a data set; ``Y`` and ``Yvar`` replace the copy's outcomes and noise variances."""
     names: Any = {"feature_names": dataset.feature_names, "outcome_names": dataset.outcome_names}
     return SupervisedDataset(dataset.X, Y, Yvar=Yvar, **names)
 

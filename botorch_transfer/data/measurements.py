@@ -474,9 +474,9 @@ def _fate(word: str) -> str:
 
 
 def cut_short(status: Any) -> bool | None:
-    """Returns whether a run ended before it was complete, from the cell of its status.
+    """Reads from a run's status cell whether the run ended before it was complete.
 
-    Returns ``None`` if the cell is empty, has an unknown word, or means a planned or running run.
+    Returns ``None`` if the cell is empty or has an unknown word, or if the run has not ended yet.
     """
     word = _word(status)
     return True if _fate(word) else False if word in DONE else None

@@ -168,11 +168,11 @@ def from_dataframe(
         missing: Values of parameters that a task does not record, by parameter name; ``None`` for
             an unknown value. A task does not record a parameter if the column is empty or absent.
         rename: Mapping from old to new names of columns.
-        changed: Whether the search space has changed since the runs. This decides about each
-            parameter that a task does not record and that is not in ``missing``. If ``False``, an
-            error is raised. If ``True``, the parameter's value counts as unknown, unless its column
-            is absent and another column has a similar name: then an error is raised. If ``False``,
-            a warning also counts the runs outside of the space.
+        changed: Whether the search space has changed since the runs. If ``False``, an error is
+            raised if a task does not record a parameter that is not in ``missing``, and a warning
+            counts the runs outside of the space. If ``True``, the value of such a parameter counts
+            as unknown. However, an error is raised if the parameter's column is absent and another
+            column has a similar name.
         log: Whether to take the natural logarithm of the outcome. Standard errors are then divided
             by the outcomes. The target's outcomes must be logarithms, too.
         encode: Another encoding, for models whose inputs are not in the unit cube: a function that
@@ -181,7 +181,7 @@ def from_dataframe(
         robust: Whether to clip very bad outcomes at a lower limit
             (:func:`~botorch_transfer.outcome_transforms.robust_limit`), so that diverged runs count
             as bad runs. ``False`` clips nothing, but logs a warning that names tasks with outcomes
-            far below their median. ``None`` clips and logs nothing.
+            far below their median. ``None`` neither clips outcomes nor logs a warning.
         limit: The limit of a constrained outcome, in the outcome's unit. If ``goal`` is ``"max"``,
             values above the limit are feasible. If ``goal`` is ``"min"``, values below the limit
             are feasible. With ``robust``, only infeasible outcomes are clipped.
@@ -456,13 +456,13 @@ def without_repeats(
         task: The column of ``history`` that names the task.
 
     Returns:
-        The old runs of the remaining tasks. A task is left out if it shares at least 90 % of its
-        runs with another task, and if the shared runs have at least five different outcomes. For a
-        task with only three or four runs, it is enough that no two of its runs have the same
-        outcome. Of two tasks with the same runs, one remains. A task is also left out if it shares
-        at least three different runs with the current study, and either the outcomes of the shared
-        runs all differ, or the shared runs are at least 90 % of the task's runs and have at least
-        two different outcomes.
+        The old runs of the remaining tasks. A task repeats another task if it shares at least 90 %
+        of its runs with the other task, and if the shared runs have at least five different
+        outcomes. If the task has only three or four runs, all its outcomes must differ instead. Of
+        two tasks with the same runs, one remains. A task repeats runs of the current study if the
+        task and the study share at least three different runs, and if one of two conditions holds:
+        (1) all outcomes of the shared runs differ; (2) the shared runs are at least 90 % of the
+        task's runs, and have at least two different outcomes.
     """
     history = _without_copies(history, space, outcomes, task)
     if runs is None:

@@ -104,12 +104,13 @@ STUDY = "this study"
 def wrong_units(frame: DataFrame, space: SearchSpace, task: str | None = None) -> list[str]:
     """Finds tasks of old runs whose values of a parameter likely have a wrong unit.
 
+    The docstring of this module has the conditions. The runs of this study are checked less
+    strictly: only values below half of a positive lower bound count as outside of the range.
+
     Args:
         frame: Old runs, one row per run; or the runs of this study.
         space: The search space.
-        task: The column that names the task; ``None`` if ``frame`` has the runs of this study. A
-            value of this study counts as outside of the space only if it is below half of a
-            positive lower bound.
+        task: The column that names the task; ``None`` if ``frame`` has the runs of this study.
 
     Returns:
         One sentence for each column and conversion. The sentence names the column, the tasks with
@@ -259,8 +260,9 @@ def _fits(x: Array, y: Array, factor: int, name: str, is_one: bool, of_study: bo
 
     - The values ``factor * x`` are roughly in the range of ``y``. If ``factor`` is -1, and ``x``
       and ``y`` belong to two groups, it is enough that the two ranges overlap.
-    - There is a clear gap between ``x`` and ``y``. If both belong to one group (``is_one``), the
-      gap must be larger, because ``y`` has the larger values of this group.
+    - There is a clear gap between ``x`` and ``y``. If ``x`` has the smaller and ``y`` the larger
+      values of one group (``is_one``), the gap must be larger than for two groups, because some gap
+      then always exists.
     - Fractions have more decimals than percentages.
     - If ``name`` has no word in ``SHARES``, fractions and percentages must meet four further
       conditions: the gap is larger, ``x`` and ``y`` belong to two groups, at least one percentage

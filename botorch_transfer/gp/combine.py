@@ -319,10 +319,10 @@ class WeightedSumKernel(PriorKernel):
         return SourcePath(*selected, sample_shape + batch_shape, num_features)
 
     def expand(self, mean: Mean, rest: Expansion, T: Tensor) -> Expansion | None:
-        """Writes the prior with this mean and kernel as a sum, see :meth:`.PriorKernel.expand`.
+        """Expands the prior with this kernel and ``mean``, see :meth:`.PriorKernel.expand`.
 
-        Returns ``None`` in three cases: the weights or the source GPs of ``mean`` differ from this
-        kernel's, the source tasks are not independent, or the result would need too much memory.
+        Returns ``None`` in three cases: ``mean`` does not have the same weights and source GPs as
+        this kernel, the source tasks are not independent, or the result would need too much memory.
         """
         gps, weights = _selected(self.gps, self.task_weights)
         is_ours = isinstance(mean, WeightedSumMean) and mean.task_weights is self.task_weights

@@ -371,7 +371,8 @@ def in_parts(
         width: Number of values that ``function`` computes for one index of the dimension ``n``,
             summed over all elements of ``batch_shape``.
         dim: The dimension of the results along which blocks are concatenated.
-        cpu_divisor: Factor by which blocks are smaller on a CPU, so that they fit the CPU's cache.
+        cpu_divisor: On a CPU, the maximum size of a block is divided by this number, so that the
+            block fits the CPU's cache.
 
     Returns:
         The results for all inputs, concatenated along ``dim``.
@@ -1006,8 +1007,8 @@ class ConditionedGPs(ConditionedBatch):
         """Approximates each task's posterior with inducing points, to hide the task's outcomes.
 
         Returns:
-            The approximate GPs. A task has at most half as many inducing points as data points, but
-            at least one.
+            The approximate GPs. A task with one data point has one inducing point. For other tasks,
+            the number of inducing points is at most half the number of data points.
         """
         parts = []
         for task in range(self.num_tasks):

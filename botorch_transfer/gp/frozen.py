@@ -21,7 +21,8 @@ from torch import Tensor
 from botorch_transfer.gp.conditioned import in_parts
 from botorch_transfer.gp.expansion import MAX_NUMBERS, Expansion
 
-#: Factor by which blocks of candidates are smaller on a CPU, so that they fit the CPU's cache.
+#: On a CPU, the maximum size of a block of candidates is divided by this number, so that the block
+#: fits the CPU's cache.
 SMALL_CHUNKS = 8
 
 
@@ -36,7 +37,8 @@ class FrozenPosterior:
         noise: An ``n`` tensor of noise variances.
         transform: The input transform of the model. By default, inputs are already transformed.
         mean: The mean that the outcome transform subtracted from the outcomes; zero by default.
-        std: The standard deviation that the outcome transform divided by; one by default.
+        std: The standard deviation by which the outcome transform divided the outcomes; one by
+            default.
     """
 
     def __init__(
@@ -114,7 +116,9 @@ class FrozenPosterior:
         return mean.to(X), covariance.to(X)
 
     def further(self, X: Tensor, Y: Tensor, noise: Tensor) -> FurtherData:
-        """Precomputes terms by which :meth:`joint` adds data, such as fantasies, to the posterior.
+        """Precomputes the terms that :meth:`joint` needs to condition on data such as fantasies.
+
+        This posterior does not change.
 
         Args:
             X: A ``batch_shape x q x d`` tensor of transformed inputs.
@@ -123,7 +127,7 @@ class FrozenPosterior:
 
         Returns:
             The inputs of the added data, and the precomputed terms. All tensors keep their autograd
-        graph.
+            graph.
         """
         points = JointInputs(self.expansion, X.double())
         root = psd_safe_cholesky(points.covariance(points) + noise.double().diag_embed())
@@ -249,7 +253,7 @@ class JointInputs:
         """Evaluates the posterior covariances between these inputs and other inputs.
 
         Args:
-            other: The ``q'`` other inputs, with the same expansion.
+            other: The ``q'`` other inputs, with the same attribute ``posterior`` as these inputs.
 
         Returns:
             A ``batch_shape x q x q'`` tensor.

@@ -123,10 +123,9 @@ class LogDensityGammaPrior(_OfLogarithm, GammaPrior):
 class LogDensityLogNormalPrior(_OfLogarithm, LogNormalPrior):
     r"""A log-normal hyperprior whose ``log_prob(x)`` is the log density of ``log(x)``.
 
-    Use this hyperprior for MAP fits with few points, like :class:`LogDensityGammaPrior`. The mode
-    of a broad log-normal density is near zero, at ``exp(loc - scale²)``. The density of the
-    logarithm has its mode at the median, ``exp(loc)``. Samples come from the log-normal
-    distribution.
+    Like :class:`LogDensityGammaPrior`, this hyperprior is for MAP fits with few points. The mode of
+    a broad log-normal density is near zero, at ``exp(loc - scale²)``. The density of the logarithm
+    has its mode at the median, ``exp(loc)``. Samples come from the log-normal distribution.
 
     Example:
         >>> prior = LogDensityLogNormalPrior(0.0, 3.0)
@@ -276,7 +275,7 @@ class Hyperparameter:
         return (state, self.start, self.lower, self.upper)
 
     def constraint(self) -> LogTransformedInterval:
-        """Builds a GPyTorch constraint with these bounds, for a raw parameter ``log(value)``."""
+        """Builds a constraint ``lower <= value <= upper``; the raw parameter is ``log(value)``."""
         return LogTransformedInterval(self.lower, self.upper, initial_value=self.start)
 
     def sample(self, shape: torch.Size, generator: torch.Generator) -> Tensor:
@@ -476,11 +475,11 @@ _CORNER = 0.01
 def start_and_bounds(prior: Prior) -> tuple[Tensor, Tensor, Tensor]:
     """Computes the starting value and bounds of a hyperparameter from its hyperprior.
 
-    The starting value is the hyperprior's mean. The bounds of a Gamma hyperprior are multiples of
-    the mean. If the Gamma distribution's shape parameter is at most one, the lower bound is the
-    larger of its multiple of the mean and the first percentile. Without the percentile, a fit to
-    few points would end at zero, the mode of the density. For a uniform hyperprior, the bounds are
-    the ends of the hyperprior's interval.
+    The starting value is the hyperprior's mean. The bounds of a Gamma hyperprior are fixed
+    multiples of the mean, with one exception: if the shape parameter is at most one, and the first
+    percentile is above the lower multiple, the lower bound is the first percentile. Without this
+    exception, a fit to few points would end at zero, the mode of the density. For a uniform
+    hyperprior, the bounds are the ends of the hyperprior's interval.
 
     Args:
         prior: A Gamma or uniform prior, univariate or of ``d`` independent hyperparameters.

@@ -272,9 +272,9 @@ class FitObjective(ABC):
 class AutogradObjective:
     """Fit objective by automatic differentiation, for models without closed-form gradients.
 
-    The class has the methods ``read``, ``write`` and ``minimize`` of :class:`ClosedFormObjective`.
-    The parameters are the model's PyTorch parameters. For a batch of models, BoTorch's optimizer
-    minimizes a single objective of all models.
+    The methods ``read``, ``write`` and ``minimize`` have the same interface as the methods of
+    :class:`ClosedFormObjective`. The parameters are the model's PyTorch parameters. For a batch of
+    models, BoTorch's optimizer minimizes a single objective of all models.
 
     Args:
         mll: The marginal log likelihood, in training mode.
@@ -511,8 +511,9 @@ class ClosedFormObjective(FitObjective):
             mll: The marginal log likelihood.
 
         Returns:
-            ``True`` if :meth:`params` returns all fitted parameters, each model of a batch has its
-            own parameters, and all hyperpriors are univariate priors of these parameters.
+            ``True`` if three conditions hold: :meth:`params` returns all fitted parameters; each
+            model of a batch has its own parameters; and each hyperprior of fitted parameters is a
+            univariate prior of one of them.
         """
         batch_shape = mll.model.train_targets.shape[:-1]
         own = {
@@ -643,8 +644,8 @@ def is_gaussian_or_known(likelihood: Any) -> bool:
         likelihood: The likelihood.
 
     Returns:
-        ``True`` for these noise models, even if a learned variance is added to known variances.
-        ``False`` for others, such as learned heteroskedastic noise.
+        ``True`` for these three noise models. ``False`` for others, such as learned heteroskedastic
+        noise, and for GPyTorch's ``learn_additional_noise``.
     """
     if type(likelihood) in (FixedNoiseGaussianLikelihood, UnseenNoiseLikelihood):
         return likelihood.second_noise_covar is None
@@ -767,7 +768,7 @@ def _task_weights(model: Any) -> set[SourceWeights | None]:
     """Returns the weight objects of a model's mean and kernel, as a set.
 
     Usually, the mean and the kernel share one object, and the set has one element. The set contains
-    ``None`` if the mean or the kernel is a sum of sources without weights.
+    ``None`` if the mean or the kernel is an unweighted sum over sources.
     """
     _, sources = _residual_and_sources(model.covar_module)
     weighted = WeightedSumMean, WeightedSumKernel

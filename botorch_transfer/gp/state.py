@@ -23,9 +23,9 @@ M = TypeVar("M", bound=Module)
 def shallow_copy(module: M) -> M:
     """Copies a module and its submodules, but not their tensors.
 
-    Moving the copy to a device gives the copy new buffers; the original keeps its buffers. Loading
-    a ``state_dict`` into the copy does the same if the module is a :class:`NamedState`. Parameters
-    always stay shared.
+    Moving the copy to a device gives the copy new buffers; the original keeps its buffers. If the
+    module is a :class:`NamedState`, loading a ``state_dict`` into the copy also gives the copy new
+    buffers. Parameters stay shared in both cases, so the original's parameters also change.
 
     Args:
         module: The module. A submodule that is registered twice is copied once.
@@ -130,9 +130,9 @@ class NamedState(Module):
 
     The names are stored in the metadata of the ``state_dict``, like PyTorch's version numbers. If
     the names in the ``state_dict`` differ from the module's names, loading raises an error.
-    Without this check, the loaded data could get wrong names. A ``state_dict`` without names is not
-    checked, for example a plain dictionary, or the ``state_dict`` of an earlier version. Default
-    names such as "source task 0" are not checked either.
+    Without this check, the loaded data could get wrong names. A ``state_dict`` without names, such
+    as a plain dictionary or the ``state_dict`` of an earlier version, is not checked. Default names
+    such as "source task 0" are not checked either.
     """
 
     #: Buffers that a loaded ``state_dict`` must not change: pairs of a buffer's name and a list of

@@ -51,8 +51,8 @@ def evaluated(covariance: LinearOperator) -> Tensor | LinearOperator:
     """Evaluates a lazy covariance matrix of predictions, unless the matrix is large.
 
     Noisy acquisition functions select blocks of the covariance matrix. If the matrix stayed
-    lazy, each selection would evaluate the kernel again. Only a large matrix stays lazy: a plot of
-    thousands of points needs only the variances.
+    lazy, each selection would evaluate the kernel again. Only a large matrix stays lazy, because it
+    usually belongs to a plot of thousands of points, which needs only the variances.
 
     Args:
         covariance: A ``batch_shape x q x q`` operator.
@@ -109,9 +109,9 @@ class Strategy:
         X: A ``batch_shape x n x d`` tensor of the data's transformed inputs.
         Y: A ``[num_fantasies x] batch_shape x n`` tensor of the data's transformed outcomes.
         get_noise: Function that returns the noise variances of ``Y``, a tensor that broadcasts to
-            the shape of ``Y``. The function is called when the posterior is first evaluated.
-            Earlier predictions from the prior do not call it, because the hyperparameters may still
-            change.
+            the shape of ``Y``. The function is called when the posterior is first evaluated, and
+            the result is cached. Predictions from the prior do not call the function, because the
+            hyperparameters may change after such a prediction.
         given: Closed-form posterior without the points that :meth:`with_data` added. ``None`` if
             no points were added, or if there is no closed form.
     """
@@ -209,9 +209,9 @@ class Strategy:
     def __call__(self, X: Tensor) -> MultivariateNormal:
         """Evaluates the posterior at new inputs.
 
-        GPyTorch concatenates training inputs and new inputs. This method keeps them separate. The
-        training inputs then require no gradient, and the source posteriors at the training inputs
-        are cached.
+        GPyTorch concatenates training inputs and new inputs. This method keeps them separate, so
+        that the new inputs can require a gradient while the training inputs require none. The
+        source posteriors at the training inputs can therefore be cached.
 
         Args:
             X: A ``batch_shape x q x d`` tensor of transformed inputs.

@@ -97,8 +97,8 @@ def check_padded_size(
         names: The tasks' names.
         sizes: The number of points of each task.
         max_bytes: The maximum memory of the batch, in bytes.
-        most: The maximum number of points in the covariance matrix of one task; by default, all
-            points of the task.
+        most: The maximum number of rows of a task's covariance matrix. By default, the matrix has a
+            row for each point of the task.
 
     Raises:
         InputDataError: If the batch would take more than ``max_bytes``.
@@ -191,7 +191,7 @@ class PaddedTasks:
         return PaddedTasks(X, Y, Yvar, mask[:, :size], self.fixed_noise[index], covariance)
 
     def typical(self, most: int) -> PaddedTasks:
-        """Returns the tasks with at most ``most`` points each, see :func:`typical_rows`."""
+        """Returns all tasks, each reduced to at most ``most`` points by :func:`typical_rows`."""
         if self.mask.shape[-1] <= most:
             return self
         rows = [

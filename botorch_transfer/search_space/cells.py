@@ -385,7 +385,9 @@ def stripped(cell: Any) -> Any:
 
 
 def as_known(names: Iterable[Any], known: Iterable[Any]) -> list[str]:
-    """Converts names to text; writes accents as in the equal name among ``known``, if any.
+    """Converts names to text, and unifies the Unicode form of their accents.
+
+    If a name differs from a name in ``known`` only in this form, the name in ``known`` replaces it.
 
     Example:
         >>> as_known(["e\u0301t\u00e9", 1], ["\u00e9t\u00e9"]) == ["\u00e9t\u00e9", "1"]
@@ -396,7 +398,7 @@ def as_known(names: Iterable[Any], known: Iterable[Any]) -> list[str]:
 
 
 def with_known(given: Mapping[str, Any] | None, known: Iterable[Any]) -> dict[str, Any]:
-    """Copies a mapping, and writes its keys as in ``known``; see :func:`as_known`."""
+    """Copies a mapping, and converts its keys by :func:`as_known`."""
     return dict(zip(as_known(given or (), known), (given or {}).values(), strict=True))
 
 
@@ -560,7 +562,7 @@ def decimal_points(
             ``True``, the text becomes 1.2. If ``False``, the text does not change.
 
     Returns:
-        Mapping from each of the columns that holds text to the column's rewritten cells.
+        The rewritten columns, by name: only the columns of text among ``columns``.
 
     Example:
         >>> decimal_points(DataFrame({"T": ["1.350,5", "1.200 °C", "900"]}), ["T"])["T"].tolist()
@@ -841,7 +843,10 @@ def without_codes(column: Series) -> Series:
 
 
 def _slip(values: Array) -> float:
-    """Returns the number far from all others on each scale, or NaN if there is no such number."""
+    """Returns the number that is far from all other numbers, or NaN if there is no such number.
+
+    If no number is negative, the number must also be far on a logarithmic scale.
+    """
     if len(np.unique(values)) < ENOUGH_LEVELS:
         return np.nan
     slip = values[np.abs(values - np.median(values)).argmax()]

@@ -99,7 +99,7 @@ class Parameter(ABC):
         """
 
     def place(self, frame: DataFrame) -> Array:
-        """Encodes values from an earlier search space with other bounds or choices.
+        """Encodes values from an earlier search space, which may have had other bounds or choices.
 
         Args:
             frame: As in ``encode``.
@@ -232,10 +232,10 @@ class _RangeParameter(Parameter):
         """Scales numbers so that the range becomes the unit interval; see ``Parameter.place``.
 
         Numbers within a rounding error of a bound are clipped. The rounding error is relative to
-        the bound with the larger absolute value, because -1e-17 may be a 0 with a rounding
-        error. On a logarithmic scale, the rounding error is relative to the nearer bound, because
-        the bounds may be many orders of magnitude apart. Codes of missing values, such as -999,
-        become NaN.
+        the larger of the two bounds' absolute values. In the range from 0 to 1, for example, -1e-17
+        thus counts as 0. With ``log=True``, however, the rounding error is relative to the nearer
+        bound, because the bounds may be many orders of magnitude apart. Codes of missing values,
+        such as -999, become NaN.
         """
         numbers, bounds = read_numbers(frame[self.name]), np.array([self.lower, self.upper], float)
         inside = numbers.clip(*bounds)
@@ -380,11 +380,12 @@ class IntegerParameter(_RangeParameter):
     contains the point. If points are uniform, the share of points that are decoded to ``k`` is thus
     the width of the cell of ``k``, also at the bounds. The encoding of ``k`` is the point
 
-        u_k = b_k / (b_k + 1 - b_{k+1})
+        u_k = b_k / (b_k + 1 - b_{k+1}),
 
-    in this cell: the total width of all cells below the cell, divided by the total width of all
-    other cells. The encodings of the bounds are then exactly 0 and 1, as BoTorch's mixed optimizer
-    requires. If all cells have the same width, the encoding is ``(k - lower) / (upper - lower)``.
+    which is in the cell of ``k``. The numerator is the total width of the cells below this cell;
+    the denominator is the total width of all cells except this cell. The encodings of the bounds
+    are then exactly 0 and 1, as BoTorch's mixed optimizer requires. If all cells have the same
+    width, the encoding is ``(k - lower) / (upper - lower)``.
 
     Args:
         name: Column of the table that holds the parameter.
@@ -656,7 +657,7 @@ class CategoricalParameter(_ListedParameter):
     Descriptors are numbers that describe the values, such as the polarity of a solvent. With
     ``descriptors``, descriptors replace one-hot columns: the encoding of a value consists of its
     descriptors, each scaled to the unit interval. Values with similar descriptors then have similar
-    encodings, so models can predict outcomes of values without runs.
+    encodings, so models can predict outcomes even of values that no run has used.
 
     Args:
         name: Column of the table that holds the parameter.

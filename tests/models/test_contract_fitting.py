@@ -74,9 +74,9 @@ def test_a_constraint_of_the_noise_holds(case):
     constraint = GreaterThan(0.2)
     if isinstance(model, AveragedGP):
         for module in (model.likelihood, model.likelihood.noise_covar):
-            with pytest.raises(UnsupportedError, match=r"the likelihood of each of model\.members"):
+            with pytest.raises(UnsupportedError, match=r"from the models in model\.members"):
                 module.register_prior("noise_prior", LogNormalPrior(-1.0, 0.1), "noise")
-        with pytest.raises(UnsupportedError, match=r"the likelihood of each of model\.members"):
+        with pytest.raises(UnsupportedError, match=r"from the models in model\.members"):
             model.likelihood.noise_covar.register_constraint("raw_noise", constraint)
         return
     model.likelihood.noise_covar.register_constraint("raw_noise", constraint)
