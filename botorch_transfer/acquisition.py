@@ -413,7 +413,7 @@ class _LogImprovements(torch.autograd.Function):
 def log_improvements(each: Sequence[_Improvement], X: Tensor) -> Tensor:
     """Evaluates the log expected improvements of several models at once.
 
-    Each improvement is averaged over the fantasies of the model.
+    The improvement of each model is averaged over the fantasies of this model.
 
     Args:
         each: The ``K`` acquisition functions, with the same number of fantasies.

@@ -230,8 +230,8 @@ class ConstructedFromDatasets(Model):
         covar_module: The kernel of the difference between target and sources; by default a scaled
             RBF kernel with a lengthscale for each input.
         covar_modules: One kernel per task; the target's kernel is the last one. By default scaled
-            RBF kernels with a lengthscale for each input. The kernels of the sources have the
-            hyperpriors of ScaML-GP.
+            RBF kernels with a lengthscale for each input. The default kernels of the sources have
+            the hyperpriors of ScaML-GP.
         outcome_transform: The transform of ``train_Y`` to the prior's units; by default a
             standardization by all source and target outcomes together. ``None`` if ``train_Y``
             already has the prior's units. ``Log``, ``Bilog`` and ``Power``, alone or first in a
@@ -247,8 +247,8 @@ class ConstructedFromDatasets(Model):
             the residual is almost zero if the target has only one or two points.
         max_bytes: The maximum memory of the joint model, in bytes.
         max_points: The maximum number of source points; ``None`` for all points. Points of the
-            largest tasks are dropped first. The points that are kept have evenly spaced ranks, from
-            the task's worst to its best outcome.
+            largest tasks are dropped first. If a task loses points, the kept points have evenly
+            spaced ranks among the task's outcomes, from the worst to the best outcome.
         outcome_scale: The scale of the source tasks' outcomes, and of the default
             ``outcome_transform``. ``"per_task"``: each source task is standardized by its own
             outcomes, and the target by all source and target outcomes together. ``"pooled"``: all

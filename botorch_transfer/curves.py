@@ -863,7 +863,7 @@ def predicted_ends(
     Returns:
         The outcomes and their variances in the order of the curves. An outcome is NaN if its
         standard error is too large, and infinite if the run diverged. With ``log``, the variances
-        are variances of the logarithm.
+        are variances of logarithms, but the outcomes are not logarithms.
     """
     mean, variance = np.full((2, len(curves)), np.nan)
     for task in dict.fromkeys(curve.task for curve in curves):

@@ -113,7 +113,8 @@ def warn_outside_unit_cube(X: Tensor, whose: str, atol: float = 0.01) -> None:
     Args:
         X: A ``batch_shape x n x d`` tensor of transformed inputs.
         whose: The name of the data in the warning, such as ``"the source tasks"``.
-        atol: The largest distance from the unit cube, along an input, without a warning.
+        atol: The tolerance. There is no warning if all elements of ``X`` are between ``-atol`` and
+            ``1 + atol``.
     """
     try:
         check_min_max_scaling(X, atol=atol, raise_on_fail=True)
@@ -139,7 +140,8 @@ def resolve_input_transform(
 
     Raises:
         ValueError: If ``given`` has parameters to fit, or learns coefficients that the prior's
-            transform lacks. Also if ``given`` differs from the prior's transform in another way.
+            transform lacks. Also if ``given``, after its coefficients are copied, differs from the
+            prior's transform.
     """
     if given is None:
         return deepcopy(inherited)

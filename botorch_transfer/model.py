@@ -516,9 +516,10 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
 
         Returns:
             The posterior of ``offset + weight * outcome``, without a gradient with respect to the
-            hyperparameters. ``None`` if there is no fast posterior. A fast posterior requires a
-            single exact GP with data, a prior that is a sum of stationary kernels and source
-            posteriors, and no outcome transform other than ``Standardize``.
+            hyperparameters. ``None`` if there is no fast posterior. A fast posterior has three
+            requirements: the model is a single exact GP with data; each term of the prior is a
+            stationary kernel or a source posterior; the outcome transform, if any, is a
+            ``Standardize``.
         """
         (train_X,) = self.eval().train_inputs
         scale, inputs = (getattr(self, f"{of}_transform", None) for of in ("outcome", "input"))
@@ -759,9 +760,9 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         By default, all starts are optimized together, and the best optimum is kept. Most models
         have a closed-form gradient (``gp.objective``). Other models use automatic differentiation.
         If ``optimizer_kwargs=`` has options that only BoTorch's optimizer supports, BoTorch's
-        optimizer runs the starts one by one. If you give further arguments of BoTorch's fit, such
-        as ``optimizer=``, BoTorch's fit starts at the current hyperparameters, and draws a new
-        start only after a failed attempt.
+        optimizer runs the starts one by one. Some of the ``**kwargs``, such as ``optimizer=``,
+        select BoTorch's fit instead. BoTorch's fit starts at the current hyperparameters, and draws
+        a new start only after a failed attempt.
 
         Args:
             mll: The marginal log likelihood of this model.
@@ -786,8 +787,8 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
 
         Raises:
             ModelFittingError: If no start has a finite optimum.
-            ValueError: If an argument is unknown. Also if ``num_restarts=`` or ``seed=`` is
-                combined with an argument of BoTorch's fit.
+            ValueError: If an argument is unknown. Also if ``num_restarts=`` is combined with one of
+                the ``**kwargs``, or ``seed=`` with an argument that selects BoTorch's fit.
             TypeError: If ``optimizer_kwargs=`` has an argument that the optimizer does not take.
 
         Example:

@@ -72,8 +72,8 @@ class OptunaHistory(NamedTuple):
             is ``"value"``, or ``"values_0"``, ``"values_1"`` and so on for several objectives. The
             outcomes of a failed trial are NaN.
         space: The search space of the usable parameters; ``None`` if no parameter is usable. If
-            only some complete trials of a study have a parameter, the parameter must be conditional
-            on another parameter to be usable.
+            only some complete trials of a study have a parameter, this parameter is usable only if
+            other parameters determine which trials have it.
         distributions: Optuna's distribution of each parameter in ``space``, by name.
         directions: The direction of each objective, in the order of the outcome columns.
         curves: The learning curves of the trials. If the objective is minimized, values are
@@ -445,7 +445,12 @@ def sign_of(direction: StudyDirection) -> float:
 
 
 def warn_of_goal(outcome: str, direction: StudyDirection) -> None:
-    """Logs a warning if the name of a table's outcome suggests the opposite of a direction."""
+    """Logs a warning if a study minimizes an outcome whose name suggests maximizing, or vice versa.
+
+    Args:
+        outcome: The name of the outcome, a column of a table.
+        direction: The direction of the study.
+    """
     if usual_goal(outcome) not in ("", direction.name[:3].lower()):
         text = "The study %ss %r, whose name suggests the opposite: correct direction= of the study"
         logger.warning(text, direction.name.lower(), outcome)
@@ -502,8 +507,8 @@ def rows_of(
         names: The column name of each objective.
         prior: The prior that predicts the final values of pruned trials; by default, a prior fitted
             to the study's complete trials.
-        log: Whether the prior is fitted to the logarithms of outcomes. The returned variances are
-            then variances of logarithms, too.
+        log: Whether the prior is fitted to the logarithms of outcomes. If so, the returned
+            variances are variances of logarithms, but the returned outcomes are not logarithms.
         status: The name of the column of the trial's state.
 
     Returns:
@@ -734,7 +739,7 @@ def converted(distribution: BaseDistribution, cell: Any) -> Any:
         For a categorical distribution, the label of the choice that equals the old value; the
         choice ``"3"`` equals the number 3. ``None`` if no choice equals the old value. For a
         numeric distribution, the old value as a number, which may be out of range. ``None`` if the
-        old value is not a number, or has no logarithm on a logarithmic scale.
+        old value is not a number, or if it is not positive and the distribution is logarithmic.
     """
     number = _number_in(cell)
     if isinstance(distribution, CategoricalDistribution):

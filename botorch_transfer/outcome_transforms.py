@@ -361,13 +361,18 @@ FAR, NEAR, CHANCE, SIGN_CHANCE = 20.0, 1.0, 5e-4, 0.05
 def another_unit(
     whose: str, Y: Tensor, outcomes: Tensor, task: Tensor, sign: float = 1.0
 ) -> str | None:
-    """Checks whether target outcomes seem to have a different unit than source outcomes.
+    """Checks whether target outcomes seem to have a different unit or sign than source outcomes.
 
-    There is a problem if target outcomes lie far outside of the range of source outcomes, or if
-    their absolute values are far smaller than the source outcomes' absolute values. But small
-    outcomes may be good, such as losses near zero. Small target outcomes are thus a problem only
-    if no source outcome is near zero, or if the target outcomes are not among the best quarter of
-    source outcomes.
+    There are four kinds of problems:
+
+    - Target and source outcomes have similar absolute values, but opposite signs.
+    - Target outcomes lie far outside of the range of source outcomes.
+    - Target outcomes are far closer to zero than all source outcomes.
+    - Target outcomes are closer to zero than chance explains. This is not a problem if the median
+      target outcome is better than three quarters of the source outcomes, because outcomes near
+      zero may be good, such as small losses.
+
+    The last two are problems only if one of ``FACTORS`` explains the difference.
 
     Args:
         whose: The name of the target outcomes in the sentence.
@@ -508,14 +513,14 @@ def ranks(values: Tensor) -> Tensor:
 
 
 def raise_worse_half(Y: Tensor) -> Tensor:
-    """Moves the worse half of a task's outcomes up to quantiles of a normal distribution.
+    """Increases the worse half of a task's outcomes to quantiles of a normal distribution.
 
     The mean of the normal distribution is the median of the outcomes. If most outcomes equal the
     best outcome, the mean is the median of the other outcomes. The standard deviation of the normal
     distribution is the root mean square distance of the better half from the mean. An outcome below
-    the mean is moved up to the quantile that corresponds to its rank. The better half does not
-    change. This is a one-sided form of half-rank warping [Song2024vizier]_. Use it while a target
-    has too few outcomes to correct a model's predictions.
+    the mean is increased to the quantile that corresponds to its rank, if this quantile is larger.
+    The better half does not change. This is a one-sided form of half-rank warping
+    [Song2024vizier]_. Use it while a target has too few outcomes to correct a model's predictions.
 
     Args:
         Y: An ``n x 1`` tensor of the task's outcomes, which are maximized.

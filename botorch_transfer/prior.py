@@ -443,10 +443,11 @@ class ConditionedPrior(TransferPrior):
         """Expected squared distance of a target from its sources, in the prior's units.
 
         This is the geometric mean of a typical value and of estimates from the source data. A
-        :class:`SourceGPs` makes one estimate per source task, for at most 32 tasks: the task's mean
-        squared distance from the mean prediction of the other tasks. With one source task, there is
-        no estimate, and the result is the typical value. With many source tasks, the estimates
-        dominate. In a target model, the result is the median of the residual variance's hyperprior.
+        :class:`SourceGPs` compares all source tasks, or 32 of them if there are more. Each of these
+        tasks yields one estimate: the task's mean squared distance from the mean prediction of the
+        other compared tasks. With one source task, there is no estimate, and the result is the
+        typical value. With many source tasks, the estimates dominate. In a target model, the result
+        is the median of the residual variance's hyperprior.
         """
         return self._expected(TYPICAL_RESIDUAL, self.differences, _LEAST_DIFFERENCE)
 
@@ -538,8 +539,8 @@ class ConditionedPrior(TransferPrior):
         ``append``, raise an error.
 
         Returns:
-            A new prior with statistics instead of source data. If this prior has no source data,
-            this prior.
+            A new prior with statistics instead of source data. If the prior already has no source
+            data, the prior itself.
 
         Raises:
             NotImplementedError: If the prior is a :class:`SourceHierarchy`.

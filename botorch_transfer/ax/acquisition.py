@@ -169,9 +169,9 @@ class TransferAcquisition(Acquisition):
     3. Candidates avoid regions where failures are likely. They also avoid failed, abandoned and
        pending points.
 
-    Ax creates this class; :class:`TransferAdapter` passes the options. The options ``"failed"``,
-    ``"succeeded"``, ``"abandoned"`` and ``"pending"`` are lists of inputs of earlier trials.
-    Inactive parameters are NaN.
+    Ax creates an object of this class, with options from :class:`TransferAdapter`. The options
+    ``"failed"``, ``"succeeded"``, ``"abandoned"`` and ``"pending"`` are lists of inputs of earlier
+    trials. Inactive parameters are NaN.
     """
 
     def _instantiate_acquisition(self) -> None:

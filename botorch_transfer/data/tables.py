@@ -144,9 +144,9 @@ def from_dataframe(
       unconditional numeric parameter is empty.
     - The encoding of a number outside of the parameter's range is extrapolated beyond the unit
       cube. The encoding of a number between two values of a discrete parameter is interpolated. A
-      run is left out if one of its choices no longer exists, if a number has no logarithm on a
-      logarithmic scale, or if a number is a code of a missing value, such as -999. A warning in the
-      log counts the runs that are left out.
+      run is left out if one of its choices no longer exists, if the parameter's scale is
+      logarithmic and a number has no logarithm, or if a number is a code of a missing value, such
+      as -999. A warning in the log counts the runs that are left out.
     - Old runs carry no information about a new choice.
 
     Args:

@@ -50,7 +50,7 @@ def load_tuning_history(space: str | None = None) -> pd.DataFrame:
     """Loads real old runs: cross-validation results of scikit-learn classifiers.
 
     Use this history for examples, tests and quick comparisons. On each of 18 tasks, 150
-    configurations of each space were measured. Each task has different configurations.
+    configurations of each space were measured. No two tasks have a configuration in common.
 
     Args:
         space: `"svm"`, `"gbm"`, `"mlp"` or `"forest"`; all spaces by default.

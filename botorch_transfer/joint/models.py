@@ -634,7 +634,8 @@ class JointScaMLGP(_IndependentSourcesGP):
 
     Args:
         covar_modules: One kernel for each task, with the target's residual kernel last. By default,
-            scaled RBF kernels with a lengthscale for each input and the hyperpriors of ScaML-GP.
+            scaled RBF kernels with a lengthscale for each input. The default kernels of the source
+            tasks have the hyperpriors of ScaML-GP.
 
     Raises:
         InputDataError: If data are invalid, or too large for a joint model.

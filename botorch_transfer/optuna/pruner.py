@@ -26,10 +26,11 @@ class TransferPruner(BasePruner):
     trial. It prunes the trial if this value is worse than the incumbent's final value with a
     probability above ``probability``. The incumbent is the best complete trial of the study. If no
     trial is complete, the incumbent is the trial with the best predicted final value among all
-    trials except the trial that may be pruned. A trial is not pruned if its value is better than
-    the incumbent's value at the same step. The only trial of a study is not pruned, either. If the
-    history has no curve of a complete trial, the pruner learns from the complete trials of the
-    current study.
+    trials except the trial that may be pruned. A trial is not pruned if its last intermediate value
+    is no worse than the incumbent's intermediate value at the same step. The only trial of a study
+    is not pruned, either. In both cases, a trial is still pruned if its last value is NaN or
+    infinite. If the history has no curve of a complete trial, the pruner learns from the complete
+    trials of the current study.
 
     Args:
         history: Old runs with intermediate values: studies, in any form that

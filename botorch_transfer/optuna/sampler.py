@@ -110,10 +110,11 @@ class TransferSampler(BaseSampler):
     Args:
         history: Old runs in one of five forms: the result of :func:`history_from_optuna`; a list of
             Optuna studies or Ax experiments; a pair of a storage (or its URL) and study names; a
-            table with one row per run; or a prior, such as ``SourceGPs.load(path)``. A mapping from
-            outcomes to priors is also a prior. An old study with the name of the current study is
-            left out. If an old study has the opposite direction, its values are multiplied by -1.
-            If the history has no run, the study starts with a space-filling design and a plain GP.
+            table with one row per run; or a prior, such as ``SourceGPs.load(path)``. For several
+            outcomes, give a mapping from outcomes to priors instead of one prior. An old study with
+            the name of the current study is left out. If an old study has the opposite direction,
+            its values are multiplied by -1. If the history has no run, the study starts with a
+            space-filling design and a plain GP.
         model: The class of the model; by default the same model as in
             :func:`botorch_transfer.suggest`.
         space: The search space, as a ``SearchSpace`` or as Optuna's distributions by name.
@@ -487,10 +488,11 @@ class TransferSampler(BaseSampler):
         return only if all(distribution == only for distribution in found) else None
 
     def _condition(self, name: str, complete: Sequence[FrozenTrial]) -> Mapping[str, Any]:
-        """Maps the parent of a conditional parameter to the values that activate the parameter.
+        """Returns the condition of a parameter, a mapping from parents to lists of values.
 
-        The mapping is empty if the parameter has no parent. It is also empty if each complete trial
-        has the parameter, and the condition is false in some of these trials.
+        The parameter is active if the value of each parent is in the parent's list. The mapping is
+        empty if the parameter is not conditional. It is also empty if each complete trial has the
+        parameter, and the condition is false in some of these trials.
         """
         condition = (name in self._known and self._known[name].active_if) or {}
         is_wrong = not all(_is_active(condition, trial.params) for trial in complete)
@@ -554,9 +556,9 @@ class TransferSampler(BaseSampler):
 
         Returns:
             A table of the old runs; ``None`` if the history is a prior. Also a mapping from
-            parameters to assumed values, with the values that the user gave by ``missing=``. If the
-            history has Optuna studies, the mapping has the value ``None`` for each parameter
-            without an old value and without an assumed value.
+            parameters to assumed values: the values that the user gave by ``missing=``. If the
+            history has Optuna studies, the mapping also has the value ``None`` for each parameter
+            without an old value and without a value in ``missing=``.
         """
         if not isinstance(self._history, OptunaHistory):
             return self._history if isinstance(self._history, DataFrame) else None, self._missing

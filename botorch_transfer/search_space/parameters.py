@@ -304,7 +304,8 @@ class FloatParameter(_RangeParameter):
 
     Raises:
         ValueError: If the range is empty or not finite, or has too few multiples of the step. Also
-            if a bound has no logarithm on the logarithmic scale.
+            if ``log=True`` and the lower bound is not positive, or if ``log="1-x"`` and the upper
+            bound is not below 1.
 
     Example:
         >>> FloatParameter("learning_rate", 1e-5, 1e-1, log=True).name

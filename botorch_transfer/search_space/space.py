@@ -362,8 +362,9 @@ class SearchSpace:
             if values are not in the space. Numbers outside of a range are extrapolated beyond the
             unit cube. Numbers between two values of an integer, ordinal or stepped parameter are
             interpolated. A row is NaN if one of its values cannot be encoded: a choice that no
-            longer exists, a number without a logarithm on a logarithmic scale, or a usual code of
-            a missing value, such as -999, if this code is outside of the range.
+            longer exists, a number that has no logarithm although the parameter's scale is
+            logarithmic, or a usual code of a missing value, such as -999, if this code is outside
+            of the range.
 
         Raises:
             InputDataError: If a column or value is missing, if a value has a wrong type, or if

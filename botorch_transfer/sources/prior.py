@@ -269,11 +269,11 @@ class SourceGPs(ConditionedPrior):
     def _statistics(self) -> dict[str, Tensor]:
         """Computes statistics of the source data, including how well tasks predict each other.
 
-        Each task's outcomes are compared with the mean prediction of all other tasks. Unless
-        outcomes are raw, the task's outcomes are first standardized by the mean and the standard
-        deviation of all other tasks' outcomes. In the result, ``differences`` holds the mean
-        squared differences, and ``agreement`` the rank correlations. Both are empty for a single
-        task.
+        At most ``MAX_COMPARED`` tasks are used. The outcomes of each used task are compared with
+        the mean prediction of the other used tasks. Unless outcomes are raw, the task's outcomes
+        are first standardized by the mean and the standard deviation of the other used tasks'
+        outcomes. In the result, ``differences`` holds the mean squared differences, and
+        ``agreement`` the rank correlations. Both are empty for a single task.
         """
         data, tasks, differences, agreement = self.observed, _compared(self.gps), [], []
         # Computes on the CPU: the following tensors are small, and a GPU would wait at each task.
