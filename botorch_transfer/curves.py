@@ -39,8 +39,10 @@ from scipy.special import ndtr
 from torch import Tensor
 
 from botorch_transfer.data.measurements import FATE, cut_short, logarithms, numbers, variance_column
+from botorch_transfer.progress import logged_once
 from botorch_transfer.saving import Saved
 from botorch_transfer.search_space.cells import refuse_cell
+from botorch_transfer.search_space.guess import warn_of_goal
 from botorch_transfer.search_space.space import check_table
 
 logger = logging.getLogger(__name__)
@@ -84,6 +86,10 @@ LATEST = 0.9
 
 #: Minimum number of points of a complete curve to learn from.
 ENOUGH_POINTS = 3
+
+#: For a warning about the unit, the median final outcome of a study must be this number of standard
+#: deviations from the usual final outcome, and differ from it by this factor.
+FAR, FACTOR = 30.0, 10.0
 
 #: Half-width of a 90 % interval in standard deviations.
 WIDTH_90 = 1.6449
@@ -273,11 +279,12 @@ class CurvePrior(Saved):
         [0.2]
     """
 
+    unit: Tensor
     length: Tensor
 
     def __init__(self, config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         super().__init__()
-        self.config = config
+        self.config, self._logged = config, set[str]()
         for name in ("unit", "coefficients", "task_variance", "noise", "trust", "length"):
             self.register_buffer(name, tensors[name])
 
@@ -314,6 +321,7 @@ class CurvePrior(Saved):
         """
         config = {"outcome": outcome, "step": step, "goal": goal, "run": run, "status": status}
         curves = read_curves(frame, outcome, step, goal, task, run, status)
+        warn_of_goal(outcome, 1.0 if goal == "max" else -1.0)
         if (prior := cls.of_curves(curves, config)) is None:
             raise InputDataError("No learning curve is complete: give at least one complete run.")
         return prior
@@ -381,6 +389,7 @@ class CurvePrior(Saved):
         """
         study = Study(curves, float(self.length))
         learned = {name: buffer.double().cpu().numpy() for name, buffer in self.named_buffers()}
+        self._compare_unit(study.last[study.complete])
         unit = _unit(learned["unit"], study.at_end[~study.diverged, 0])
         A, c, s, n = _sums(study, unit, learned)
         w, S = _conditioned(A, c, learned)
@@ -393,6 +402,29 @@ class CurvePrior(Saved):
         found = _moments(study.at_end[partial], unit, w[k], S[k], learned["noise"][k])
         mean[partial], variance[partial] = found[0], found[1] * own[k]
         return Forecast(mean, variance, share)
+
+    def compare_goal(self, sign: float) -> None:
+        """Warns once if a study's goal is the opposite of the prior's goal.
+
+        Args:
+            sign: 1 if the study maximizes, -1 if the study minimizes.
+        """
+        if self.config.get("goal") == ("min" if sign > 0 else "max"):
+            self._warn(
+                "The curves' prior and the study have opposite goals: correct one of the goals"
+            )
+
+    def _compare_unit(self, ends: Values) -> None:
+        """Warns once if the final outcomes ``ends`` of a study are far from the usual outcomes."""
+        log_scale, _, center, of_center = self.unit.tolist()
+        far = max(FAR * math.sqrt(of_center + math.exp(2 * log_scale)), (FACTOR - 1) * abs(center))
+        if len(np.unique(ends)) > 2 and abs(np.median(ends) - center) > far:
+            self._warn("The final outcomes of this study are far from old ones: use one unit")
+
+    def _warn(self, text: str) -> None:
+        """Logs a warning, but each ``text`` only once."""
+        with logged_once(self._logged):
+            logger.warning(text)
 
     def is_hopeless(self, own: Curve, others: Sequence[Curve], probability: float = 0.95) -> bool:
         """Decides whether a run will probably end worse than the best run of its task.

@@ -40,7 +40,7 @@ def frozen_input_transform(
 
     Raises:
         ValueError: If the transform has parameters to fit, or if the transform learns coefficients
-            and there are no source tasks.
+            and there are no source tasks. Also if a lower bound is not below its upper bound.
 
     Example:
         >>> bounds = torch.tensor([[0.0, 10.0], [1.0, 20.0]])
@@ -55,6 +55,10 @@ def frozen_input_transform(
             f"{name} has parameters to fit, but the inputs of the source tasks must not change: "
             "leave the transform out, or set its parameters and call requires_grad_(False)."
         )
+    scales = [part for part in transform.modules() if isinstance(part, Normalize)]
+    if not all(_learns(scale) or bool((scale.ranges > 0).all()) for scale in scales):
+        text = f"{name} has a lower bound that is not below its upper bound: give bounds= as a"
+        raise ValueError(f"{text} 2 x d tensor, with the lower bounds first.")
     learning: list[Any] = [part for part in transform.modules() if _learns(part)]
     if learning:
         if not sources:
@@ -107,15 +111,27 @@ def warn_of_data(message: str) -> None:
     warnings.warn(message, InputDataWarning, stacklevel=level)
 
 
-def warn_outside_unit_cube(X: Tensor, whose: str, atol: float = 0.01) -> None:
+#: Inputs that span ``WIDE`` of each side of the unit cube before an input transform, and less than
+#: ``NARROW`` afterwards, seem to be transformed twice.
+WIDE, NARROW = 0.25, 0.1
+
+
+def warn_outside_unit_cube(X: Tensor, whose: str, atol: float = 0.01, raw: Any = None) -> None:
     """Warns of inputs outside of the unit cube; the default hyperpriors assume the unit cube.
+
+    Also warns if the inputs seem to be in the unit cube before the input transform.
 
     Args:
         X: A ``batch_shape x n x d`` tensor of transformed inputs.
         whose: The name of the data in the warning, such as ``"the source tasks"``.
         atol: The tolerance. There is no warning if all elements of ``X`` are between ``-atol`` and
             ``1 + atol``.
+        raw: The inputs before the input transform.
     """
+    if raw is not None and raw.numel() and bool((abs(raw - 0.5) < 0.51).all()):
+        before, after = (p.flatten(0, -2).amax(0) - p.flatten(0, -2).amin(0) for p in (raw, X))
+        if bool((before >= WIDE).all() and (after < NARROW).all()):
+            warn_of_data(f"The inputs of {whose} seem to be normalized twice: give raw inputs")
     try:
         check_min_max_scaling(X, atol=atol, raise_on_fail=True)
     except InputDataError:

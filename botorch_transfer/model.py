@@ -56,7 +56,7 @@ from botorch_transfer.gp.paths import (
 )
 from botorch_transfer.gp.strategy import Strategy
 from botorch_transfer.input_transforms import warn_outside_unit_cube
-from botorch_transfer.outcome_transforms import chained, split_transform
+from botorch_transfer.outcome_transforms import chained, split_transform, warn_of_outcomes
 
 
 class LogLikelihoodTerm(AddedLossTerm):
@@ -356,7 +356,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
     #: Default number of starts of a fit that are drawn from the hyperpriors.
     num_restarts: int = 5
 
-    _warns: ClassVar[bool] = True  # whether to warn about inputs outside the unit cube
+    _warns: ClassVar[bool] = True  # whether to warn about inputs and outcomes
 
     #: Maximum number of iterations of a fit; ``None`` for the optimizer's default.
     max_fit_iterations: ClassVar[int | None] = None
@@ -406,7 +406,8 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
             likelihood.transform(getattr(self, "outcome_transform", None), train_Y)
         self.num_inputs = num_inputs
         if self._warns:
-            warn_outside_unit_cube(self.transform_inputs(train_X), "the target", atol)
+            warn_outside_unit_cube(self.transform_inputs(train_X), "the target", atol, train_X)
+            warn_of_outcomes(train_Y, train_Yvar)
 
     def set_train_data(self, inputs: Any = None, targets: Any = None, strict: bool = True) -> None:
         """Replaces the training data.

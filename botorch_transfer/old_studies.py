@@ -48,7 +48,7 @@ from botorch_transfer.search_space import (
     SearchSpace,
 )
 from botorch_transfer.search_space.cells import likely_column
-from botorch_transfer.search_space.guess import find_condition, usual_goal
+from botorch_transfer.search_space.guess import find_condition
 from botorch_transfer.search_space.parameters import ActiveIf
 
 logger = logging.getLogger(__name__)
@@ -101,6 +101,15 @@ class OptunaHistory(NamedTuple):
     curves: Sequence[Curve] = ()
     parameters: Sequence[str] = ()
     constraints: Sequence[str] = ()
+
+    def compare_directions(self, directions: Sequence[StudyDirection]) -> None:
+        """Logs a warning if an objective has the opposite direction in a new study."""
+        pairs = zip(self.directions, directions, strict=False)
+        if any(sign_of(old) != sign_of(new) for old, new in pairs):
+            logger.warning(
+                "The old studies have the opposite direction, so the old values are multiplied by "
+                "-1: if both directions should be the same, correct direction= of this study"
+            )
 
     def curve_prior(self, without: str, log: bool = False) -> CurvePrior | None:
         """Fits a prior to the learning curves of all studies except one.
@@ -442,18 +451,6 @@ def read_studies(history: Any, rename: Mapping[str, str] | None = None) -> Any:
 def sign_of(direction: StudyDirection) -> float:
     """Returns 1 for an objective to maximize, and -1 for an objective to minimize."""
     return -1.0 if direction == StudyDirection.MINIMIZE else 1.0
-
-
-def warn_of_goal(outcome: str, direction: StudyDirection) -> None:
-    """Logs a warning if a study minimizes an outcome whose name suggests maximizing, or vice versa.
-
-    Args:
-        outcome: The name of the outcome, a column of a table.
-        direction: The direction of the study.
-    """
-    if usual_goal(outcome) not in ("", direction.name[:3].lower()):
-        text = "The study %ss %r, whose name suggests the opposite: correct direction= of the study"
-        logger.warning(text, direction.name.lower(), outcome)
 
 
 def curves_of(trials: Sequence[FrozenTrial], sign: float, task: str = "") -> list[Curve]:

@@ -455,6 +455,23 @@ def best_gap(Y: Tensor) -> float:
     return float(worse.median() if gap == 0 and len(worse) else gap)
 
 
+def warn_of_outcomes(Y: Tensor, Yvar: Tensor | None = None) -> None:
+    """Warns of codes of failed runs among outcomes, and of noise variances in another unit.
+
+    Args:
+        Y: A ``batch_shape x n x 1`` tensor of outcomes, which are maximized.
+        Yvar: A ``batch_shape x n x 1`` tensor of noise variances.
+    """
+    if Y.numel() < 3:
+        return
+    below = (Y.max() - Y).double()
+    far = below > 100 * EXTREME * (best_gap(Y) or math.inf)
+    if bool(far.any()) and below[far].min() > EXTREME * below[~far].max():
+        warn_of_data(f"train_Y has {float(Y.min()):g}, far below the rest: leave out failed runs")
+    elif Yvar is not None and bool(Yvar.min().sqrt() > EXTREME * below.max() > 0):
+        warn_of_data("train_Yvar is far above the range of train_Y: give squared standard errors")
+
+
 def robust_limit(Y: Tensor, depth: float = 0.0, limit: float | None = None) -> float:
     """Computes a robust lower limit. Very bad outcomes of a task are clipped at this limit.
 

@@ -88,6 +88,21 @@ def test_units_of_the_study_follow_its_own_runs() -> None:
         assert (found["predicted_std"] / unit < 1).all()
 
 
+def test_another_unit_or_goal_than_the_priors_is_named_once(caplog) -> None:
+    prior = CurvePrior.fit(OLD, "loss", "epoch", "min", run="run")
+    prior.predict(NEW)
+    prior.compare_goal(-1.0)
+    assert caplog.messages == []
+    for _ in range(2):
+        prior.predict(task("new", 10, unit=100.0))
+        prior.compare_goal(1.0)
+    CurvePrior.fit(OLD, "loss", "epoch", "max", run="run")
+    first, second, third = caplog.messages
+    assert "far from old ones: use one unit" in first
+    assert "opposite goals" in second
+    assert "'loss' is maximized" in third
+
+
 def test_one_task_alone_is_enough() -> None:
     prior = CurvePrior.fit(NEW[NEW["run"] < 5], "loss", "epoch", "min", None, "run")
     found = prior.predict(concat([NEW[NEW["run"] < 5], beginning(0.5, NEW[NEW["run"] >= 5])]))

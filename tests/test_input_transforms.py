@@ -77,6 +77,12 @@ def test_transforms_that_learn_are_refused(transform) -> None:
         resolve_input_transform(None, transform)
 
 
+@pytest.mark.parametrize("bounds", [BOUNDS.T, torch.ones(2, 2)])
+def test_bounds_without_a_range_are_refused(bounds: torch.Tensor) -> None:
+    with pytest.raises(ValueError, match="Normalize has a lower bound that is not below its upper"):
+        frozen_input_transform(normalize(bounds))
+
+
 def test_transforms_with_parameters_to_fit_are_refused() -> None:
     message = r"Warp has parameters to fit, .* call requires_grad_\(False\)"
     with pytest.raises(ValueError, match=message):
@@ -164,3 +170,7 @@ def test_the_unit_cube_is_taken_in_silence(X: torch.Tensor) -> None:
 def test_raw_inputs_are_warned_of(value: float) -> None:
     with pytest.warns(InputDataWarning, match=r"inputs of the target are not .*SearchSpace.encode"):
         warn_outside_unit_cube(torch.tensor([[0.5, value]]), "the target")
+    cube = torch.tensor([[0.0, 0.5], [0.5, 1.0]])
+    warn_outside_unit_cube(cube, "the target", raw=cube)
+    with pytest.warns(InputDataWarning, match="target seem to be normalized twice"):
+        warn_outside_unit_cube(cube / 1000, "the target", raw=cube)

@@ -14,10 +14,10 @@ from botorch.exceptions.errors import (
     ModelFittingError,
     UnsupportedError,
 )
-from botorch.exceptions.warnings import OptimizationWarning
+from botorch.exceptions.warnings import InputDataWarning, OptimizationWarning
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
-from botorch.models.transforms.input import InputPerturbation
+from botorch.models.transforms.input import InputPerturbation, Normalize
 from botorch.models.transforms.outcome import Log
 from botorch.optim.fit import fit_gpytorch_mll_scipy
 from botorch.sampling.pathwise import draw_kernel_feature_paths, draw_matheron_paths
@@ -90,6 +90,19 @@ class PlainTarget(TargetGP):
             covar_module=ScaleKernel(RBFKernel()) if covar_module is None else covar_module,
             task_feature=task_feature,
         )
+
+
+def test_codes_of_failed_runs_and_data_in_another_unit_are_named() -> None:
+    X, Y = FAMILY.target(7)
+    bad = Y.index_fill(0, torch.tensor([2]), -999.0)
+    cube = torch.stack([torch.zeros(2), torch.full((2,), 1000.0)]).to(X)
+    for data, options, message in (
+        ((X, bad), {}, "train_Y has -999, far below the rest: leave out failed runs"),
+        ((X, Y), {"train_Yvar": Y * 0 + 1e4}, "train_Yvar is far above the range of train_Y"),
+        ((X, Y), {"input_transform": Normalize(2, bounds=cube).eval()}, "normalized twice"),
+    ):
+        with pytest.warns(InputDataWarning, match=message):
+            TargetGP(*data, None, ConstantMean(), RBFKernel(), **options)
 
 
 @pytest.mark.parametrize("n", [1, 4])

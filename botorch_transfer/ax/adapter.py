@@ -45,7 +45,7 @@ from ax.utils.common.constants import Keys
 from botorch.models.transforms.input import InputTransform, Normalize
 from botorch.utils.datasets import SupervisedDataset
 from gpytorch.settings import min_fixed_noise
-from pandas import DataFrame, to_numeric
+from pandas import DataFrame, factorize, to_numeric
 from torch import Tensor
 
 from botorch_transfer import ax_experiments as experiments
@@ -64,8 +64,10 @@ from botorch_transfer.hierarchy.prior import SourceHierarchy
 from botorch_transfer.input_transforms import warn_of_data
 from botorch_transfer.memo import Memo, content_key
 from botorch_transfer.model import TransferModel
+from botorch_transfer.outcome_transforms import another_unit
 from botorch_transfer.prior import TransferPrior
 from botorch_transfer.search_space.cells import codes
+from botorch_transfer.search_space.guess import warn_of_goal
 from botorch_transfer.sources.scaml import ScaMLGP
 
 logger = logging.getLogger(__name__)
@@ -104,9 +106,15 @@ class StandardizeByHistory(StandardizeY):
                 known, tasks = numbers(old, name), old.groupby(TASK)[name]
                 self.depths[name] = float((tasks.max() - tasks.min()).median())
             self.codes[name] = codes(np.concatenate([known, values]))
-            values = self._limited(name, values)
+            raw, values = values, self._limited(name, values)
             goal = goals.get(name, Outcome(name, 0.0))
-            if problem := wrong_outcomes(goal, old, DataFrame({name: values})):
+            problem = wrong_outcomes(goal, old, DataFrame({name: values}))
+            if problem is None and old is not None and (sign := goal.sign or 1.0):
+                is_known, own_Y = np.isfinite(known), raw[np.isfinite(values), None]
+                Y, past = (torch.from_numpy(sign * part) for part in (own_Y, known[is_known]))
+                task = torch.from_numpy(factorize(old[TASK][is_known])[0])
+                problem = another_unit(f"{name!r} of the trials", Y, past, task, sign)
+            if problem is not None:
                 warn_of_data(problem)
             moments.setdefault(name, moments_of(values[np.isfinite(values)]))
         self.Ymean = {name: mean for name, (mean, _) in moments.items()}
@@ -187,7 +195,10 @@ class TransferAdapter(TorchAdapter):
     """
 
     def __init__(self, *, experiment: Experiment, history: TransferHistory, **options: Any) -> None:
-        self.history = history.named_as(experiments.directions(experiment.optimization_config))
+        signs = experiments.directions(experiment.optimization_config)
+        self.history = history.named_as(signs)
+        for name, sign in signs.items() if len(experiment.trials) < 2 else ():
+            warn_of_goal(name, sign, "the sign in configure_optimization")
         metrics = list(experiments.goals_of(experiment))
         rest = [name for name in metrics if name not in self.history.columns]
         if len(rest) == len(metrics):
@@ -531,4 +542,7 @@ def _pretrained(
     options = dict(pretraining)
     if prior_class is SourceHierarchy:
         options["propagate"] = model_class.propagate
-    return prior_class.fit_once(sources, input_transform=transform, **options)
+    try:
+        return prior_class.fit_once(sources, input_transform=transform, **options)
+    except TypeError as error:
+        raise UserInputError(f"pretraining= is wrong ({error}): correct the option.") from error

@@ -281,7 +281,8 @@ class TransferEarlyStoppingStrategy(BaseEarlyStoppingStrategy):
         data = self._lookup_and_validate_data(experiment, [metric])
         if data is None or not self.is_eligible_any(trial_indices, experiment, data.full_df):
             return {}
-        curves = curves_of(experiment, metric, -1.0 if minimize else 1.0)
+        curves = curves_of(experiment, metric, sign := -1.0 if minimize else 1.0)
+        self.prior.compare_goal(sign)
         reason = f"The probability to end worse than the best trial exceeds {self.probability:g}."
         return {
             index: reason

@@ -54,7 +54,7 @@ from botorch_transfer.search_space.cells import (
     with_numbers,
     without_summaries,
 )
-from botorch_transfer.search_space.guess import usual_goal
+from botorch_transfer.search_space.guess import checked_goals
 from botorch_transfer.search_space.space import check_arguments
 
 logger = logging.getLogger(__name__)
@@ -223,17 +223,12 @@ def from_dataframe(
             raise ValueError(f"{text}: give one goal each.")
         pairs = zip(outcome, goals, strict=True)
         return {name: from_dataframe(**given | {"outcome": name, "goal": g}) for name, g in pairs}
-    if goal is None and usual_goal(str(outcome)) == "min":
-        text = f"The name {outcome!r} suggests that small values are good, but there is no goal"
-        raise ValueError(f"{text}: give goal='min' or goal='max'.")
-    if goal not in ("max", "min", None):
-        raise ValueError(f"goal is {goal!r}: use 'max' or 'min'.")
+    sign = -1.0 if checked_goals([outcome], goal, "max") == ["min"] else 1.0
     if failed not in ("drop", "worst"):
         raise ValueError(f"failed= is {failed!r}: use 'drop' or 'worst'.")
     space = SearchSpace.of(space)
     if log and limit is not None and limit <= 0:
         raise ValueError(f"limit is {limit}, but log= needs a positive limit: leave out log=.")
-    sign = -1.0 if goal == "min" else 1.0
     worst = limit if limit is None else sign * (math.log(limit) if log else limit)
     target = Outcome(outcome, sign, worst, noise, log)
     frame = renamed(frame, rename or {})

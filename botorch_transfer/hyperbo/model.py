@@ -10,6 +10,8 @@ parameters, with a penalty on the distance from the pre-trained values.
 
 from __future__ import annotations
 
+import logging
+
 import torch
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
@@ -27,6 +29,8 @@ from botorch_transfer.gp.likelihood import AddedNoiseLikelihood
 from botorch_transfer.hyperbo.features import FeatureNetwork
 from botorch_transfer.hyperbo.prior import PretrainedPrior
 from botorch_transfer.modular import ModularTransferGP, resolve_prior
+
+logger = logging.getLogger(__name__)
 
 # On two public tables, with 20 target points, fine-tuning with these values improved predictions.
 # Values three times larger were worse. Without a penalty, the noise variance collapses.
@@ -103,6 +107,8 @@ class PretrainedGP(ModularTransferGP):
         unbiased: bool = False,
     ) -> None:
         pretrained = resolve_prior(PretrainedPrior, prior, input_transform, outcome_transform)
+        if pretrained.num_tasks == 0:
+            logger.warning("The PretrainedPrior is not fitted: call its fit() with old tasks")
         parts = pretrained.gp(train_X.shape[:-2], fit=finetune)
         kernel = parts.covar_module
         if covar_module is not None:

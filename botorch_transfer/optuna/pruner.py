@@ -14,6 +14,7 @@ from pandas import DataFrame
 from botorch_transfer.curves import Curve, CurvePrior, read_curves
 from botorch_transfer.memo import Memo
 from botorch_transfer.old_studies import TASK, OptunaHistory, curves_of, read_studies, sign_of
+from botorch_transfer.search_space.guess import warn_of_goal
 from botorch_transfer.search_space.space import check_arguments
 
 logger = logging.getLogger(__name__)
@@ -91,6 +92,7 @@ class TransferPruner(BasePruner):
             if step is None:
                 raise ValueError("step= is missing: set step= to the table's column of steps.")
             self._curves = read_curves(self._history, outcome or "value", step, "max", task, run)
+        self._outcome = outcome or "value"
         self._probability = probability
         self._priors = Memo(size=4)  # fitted priors, by the study's name and direction
 
@@ -125,10 +127,15 @@ class TransferPruner(BasePruner):
         has a learning curve.
         """
         if isinstance(self._history, CurvePrior):
+            self._history.compare_goal(sign)
             return self._history
 
         def learn() -> CurvePrior | None:
             is_table = isinstance(self._history, DataFrame)
+            if is_table:
+                warn_of_goal(self._outcome, sign, "direction= of the study")
+            else:
+                self._history.compare_directions(study.directions)
             unit, name = sign if is_table else 1.0, study.study_name
             old = [c._replace(values=unit * c.values) for c in self._curves if c.task != name]
             prior = CurvePrior.of_curves(old)

@@ -42,13 +42,14 @@ from botorch_transfer.old_studies import (
     parameter_of,
     read_studies,
     rows_of,
+    sign_of,
     value_of,
-    warn_of_goal,
     warn_of_rename,
 )
 from botorch_transfer.progress import logged_once
 from botorch_transfer.search_space import Parameter, SearchSpace
 from botorch_transfer.search_space.cells import plain
+from botorch_transfer.search_space.guess import warn_of_goal
 from botorch_transfer.search_space.space import ARGUMENTS, check_arguments
 from botorch_transfer.suggestion.next_rows import suggest_rows
 from botorch_transfer.suggestion.reading import read_tables, with_logarithms
@@ -444,7 +445,7 @@ class TransferSampler(BaseSampler):
         lost = [n for n in names if n not in own and self._seen(n, complete) is None]
         with logged_once(self._logged):
             for outcome, direction in zip(self._outcome or (), study.directions, strict=False):
-                warn_of_goal(outcome, direction)
+                warn_of_goal(outcome, sign_of(direction), "direction= of the study")
             if lost and extra:  # without a space=, names contains all parameters of the trials
                 logger.warning(
                     f"Parameter {lost[0]!r} is only in space=, and parameter {extra[0]!r} is only "
@@ -456,11 +457,9 @@ class TransferSampler(BaseSampler):
         if count > MAX_OBJECTIVES:
             raise ValueError(f"The study has {count} objectives: give at most {MAX_OBJECTIVES}.")
         if isinstance(self._history, OptunaHistory):
-            if -1.0 in self._signs(study, self._history).values() and not study.trials[1:]:
-                logger.warning(
-                    "The old studies have the opposite direction, so the old values are multiplied "
-                    "by -1: if both directions should be the same, correct direction= of this study"
-                )
+            self._signs(study, self._history)
+            if not study.trials[1:]:
+                self._history.compare_directions(study.directions)
         elif self._outcome is not None and len(self._outcome) != count:
             raise ValueError(
                 f"outcome= names {len(self._outcome)} columns, but the study has {count} "

@@ -80,6 +80,11 @@ STEPS = re.compile(r"(?i)ep(och)?|step|iter(ation)?")
 LARGE_IS_GOOD = r"acc|accuracy|score|auc|f1|r2|yield|conversion|selectivity|ee|er|de|purity"
 #: Words in names of outcomes to minimize; ``LARGE_IS_GOOD`` has words for outcomes to maximize.
 SMALL_IS_GOOD = r"loss|error|err|rmse|mse|mae|mape"
+#: Further words in names of outcomes to minimize. They may also name parameters.
+COSTS = "cost|latency|runtime|wer|cer|perplexity|ppl|nll|brier|regret|fid"
+#: Words that suggest a goal only if no goal is given, and words that reverse the suggested goal.
+VAGUE = {"score", "ee", "er", "de", "conversion"}
+REVERSING = {"neg", "negative", "negated", "minus", "inverse", "1", "drop", "gap", "reduction"}
 
 #: Pattern of names of measures. Units in brackets and per cent signs are removed before matching.
 MEASURES = re.compile(
@@ -236,9 +241,65 @@ def is_measure(name: str) -> bool:
 
 def usual_goal(name: str) -> str:
     """Returns the goal that an outcome's name suggests: ``"min"``, ``"max"`` or ``""`` (none)."""
-    kinds = {"min": f"cost|{SMALL_IS_GOOD}", "max": LARGE_IS_GOOD}
+    kinds = {"min": f"{COSTS}|{SMALL_IS_GOOD}", "max": LARGE_IS_GOOD}
     found = (goal for goal, named in kinds.items() if words_of(name) & {*named.split("|")})
     return next(found, "")
+
+
+def warn_of_goal(outcome: str, sign: float, where: str = "goal=") -> None:
+    """Logs a warning if an outcome's goal is the opposite of the goal that its name suggests.
+
+    Args:
+        outcome: The name of the outcome.
+        sign: 1 if the outcome is maximized, -1 if the outcome is minimized.
+        where: The argument that determines the goal, for the message.
+    """
+    words, goal = words_of(outcome) - VAGUE, "max" if sign > 0 else "min"
+    if not words & REVERSING and usual_goal(" ".join(words)) not in ("", goal):
+        text = "%r is %simized, but the name suggests the opposite: correct %s"
+        logger.warning(text, outcome, goal, where)
+
+
+def checked_goals(names: Sequence[str], goal: Any, default: str) -> list[str]:
+    """Returns the goal of each outcome, and compares goals with the names of the outcomes.
+
+    Args:
+        names: The names of the outcomes.
+        goal: ``"min"``, ``"max"`` or a list of them. A single goal applies to all outcomes. If
+            ``goal`` is ``None``, all outcomes have the goal ``default``.
+        default: ``"min"`` or ``"max"``.
+
+    Returns:
+        The goals, each ``"min"`` or ``"max"``.
+
+    Raises:
+        ValueError: If a goal is neither ``"min"`` nor ``"max"``, or if the numbers of goals and
+            outcomes differ. Also if ``goal`` is ``None``, and the name of an outcome suggests the
+            opposite of ``default``.
+    """
+    usual = {str(name): usual_goal(str(name)) for name in names if goal is None}
+    kinds = ("min", "small"), ("max", "large")
+    (_, size), (other, opposite) = kinds if default == "min" else kinds[::-1]
+    if wrong := [name for name, guess in usual.items() if guess == other]:
+        text = f"The name {wrong[0]!r} suggests that {opposite} values are good, but there is no"
+        raise ValueError(f"{text} goal: give goal='max' or goal='min'.")
+    if unknown := [name for name, guess in usual.items() if not guess]:
+        text = f"{size.title()} values of %s count as good: give goal=%r to %simize"
+        logger.warning(text, " and ".join(unknown), other, other)
+    goal = [default] * len(names) if goal is None else goal
+    goals = [goal] if isinstance(goal, str) else list(goal)
+    if len(goals) == 1 < len(names):
+        message = "goal=%r applies to all outcomes %s: give a list if the goals differ"
+        logger.warning(message, goals[0], names)
+        goals = goals * len(names)
+    if not names or len(goals) != len(names):
+        text = f"There are {len(names)} outcomes and {len(goals)} goals"
+        raise ValueError(f"{text}: give each outcome a goal.")
+    if bad := [value for value in goals if value not in ("min", "max")]:
+        raise ValueError(f"goal is {bad[0]!r}: use 'min' or 'max'.")
+    for name, value in zip(names, goals, strict=True):
+        warn_of_goal(str(name), 1.0 if value == "max" else -1.0)
+    return goals
 
 
 def _describes_runs(column: Series, tasks: Series | None) -> str | None:

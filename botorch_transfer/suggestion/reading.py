@@ -53,7 +53,7 @@ from botorch_transfer.search_space.cells import (
     with_known,
     with_numbers,
 )
-from botorch_transfer.search_space.guess import STEPS, usual_goal
+from botorch_transfer.search_space.guess import STEPS, checked_goals
 from botorch_transfer.search_space.space import check_arguments, check_table
 from botorch_transfer.suggestion.constraints import names_some, read_constraint, with_operators
 from botorch_transfer.suggestion.outcomes import old_tasks
@@ -245,24 +245,7 @@ def read_outcomes(
         ['loss', 'memory']
     """
     names = [outcome] if isinstance(outcome, str) else list(outcome)
-    if goal is None:
-        goal, usual = ["min"] * len(names), {str(name): usual_goal(str(name)) for name in names}
-        if large := [name for name, guess in usual.items() if guess == "max"]:
-            text = f"The name {large[0]!r} suggests that large values are good, but there is no"
-            raise ValueError(f"{text} goal: give goal='max' or goal='min'.")
-        if unknown := [name for name, guess in usual.items() if not guess]:
-            text = "Small values of %s count as good: give goal='max' (--goal max) if large values "
-            logger.warning(text + "are good", " and ".join(unknown))
-    goals = [goal] if isinstance(goal, str) else list(goal)
-    if len(goals) == 1 and len(names) > 1:
-        goals = goals * len(names)
-        message = "goal=%r applies to all outcomes %s: give a list if the goals differ"
-        logger.warning(message, goals[0], names)
-    if not names or len(goals) != len(names):
-        text = f"There are {len(names)} outcomes and {len(goals)} goals"
-        raise ValueError(f"{text}: give each outcome a goal.")
-    if bad := [value for value in goals if value not in ("min", "max")]:
-        raise ValueError(f"goal is {bad[0]!r}: use 'min' or 'max'.")
+    goals = checked_goals(names, goal, "min")
     signs = [1.0 if value == "max" else -1.0 for value in goals]
     outcomes = [Outcome(name, sign) for name, sign in zip(names, signs, strict=True)]
     outcomes += [_read_constraint(name, text) for name, text in (constraints or {}).items()]

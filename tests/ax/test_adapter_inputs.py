@@ -139,6 +139,8 @@ def test_options_of_pretraining():
     assert stack.propagate == "covariance"
     with pytest.raises(UserInputError, match="has no pre-trained prior"):
         inputs_of(models.WeightedSourceGP, target(), pretraining=few)
+    with pytest.raises(UserInputError, match=r"pretraining= is wrong .*'num_restart'"):
+        inputs_of(models.ScaMLGP, target(), pretraining={"num_restart": 0})
 
 
 @pytest.mark.parametrize("guarded", [False, True])

@@ -221,6 +221,11 @@ def test_a_sum_of_metrics(make_client, runs):
     assert models_of(client) == [ScaMLGP, ScaMLGP]
 
 
+def test_a_forgotten_sign_of_the_objective_is_named(make_client, runs, caplog):
+    make_client(objective="loss", history=runs).get_next_trials(1)
+    assert "'loss' is maximized, but the name suggests the opposite" in caplog.text
+
+
 def test_a_constraint_from_below(make_client, runs):
     client = make_client(constraints=["cost >= 4.5"], history=runs)
     trial = client.attach_trial({"C": 10.0**2.6, "gamma": 0.01})

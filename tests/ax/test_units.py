@@ -124,6 +124,8 @@ def test_codes_are_missing_whatever_the_goal(standardized: Standardized, caplog)
     assert caplog.text.count(told) == 1
     with pytest.warns(InputDataWarning, match="'loss' seems to have negative values in this study"):
         standardized({"loss": [-12.0, -14.0]}, {"loss": OLD})
+    with pytest.warns(InputDataWarning, match=r"'loss' of the trials is far .*divided by 100 it"):
+        standardized({"loss": [900.0, 1000.0, 1100.0]}, {"loss": OLD})
     with pytest.warns(InputDataWarning, match="No run satisfies the limit 9 of 'cost'"):
         standardized({}, {"loss": OLD, "cost": [100 + each for each in OLD]})
 

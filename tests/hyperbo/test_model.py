@@ -34,6 +34,11 @@ def naive_posterior(n, preset, noise=None):
     return posterior_mean * std + mean, covariance * std.square(), source.noise * std.square()
 
 
+def test_an_untrained_prior_is_named(caplog):
+    PretrainedGP(*FAMILY.target(3), PretrainedPrior.hyperbo(2))
+    assert "The PretrainedPrior is not fitted" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("preset", "n", "known"), [*product(PRESETS, [0, 6], [False]), ("hyperbo", 4, True)]
 )

@@ -93,11 +93,15 @@ def test_directions_are_respected() -> None:
         study.tell(trial, -loss(x, LENGTH))
 
 
-def test_each_direction_has_its_own_prior() -> None:
+def test_each_direction_has_its_own_prior(caplog: Any) -> None:
     pruner = TransferPruner(OLD, "epoch", "loss", run="run")
     studies = [optuna.create_study(study_name="x", direction=d) for d in ("minimize", "maximize")]
     low, high = (pruner._prior(s, sign).unit[2] for s, sign in zip(studies, (-1, 1), strict=True))
     assert low == -high  # the location of the outcomes
+    assert caplog.text.count("'loss' is maximized, but the name suggests the opposite") == 1
+    for study, sign in zip(studies, (-1, 1), strict=True):
+        TransferPruner([old_study()])._prior(study, sign)
+    assert caplog.text.count("The old studies have the opposite direction") == 1
 
 
 def test_before_a_trial_is_complete_the_best_prediction_is_the_reference() -> None:

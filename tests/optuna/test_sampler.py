@@ -72,7 +72,7 @@ def test_starts_where_the_history_is_best(direction: str, sign: float, caplog: A
     transfer = sampler(history=old, outcome="loss", seed=0)
     study = optuna.create_study(direction=direction, sampler=transfer)
     study.optimize(lambda trial: sign * objective(trial), n_trials=3)
-    assert caplog.text.count("The study maximizes 'loss', whose name suggests") == (sign < 0)
+    assert caplog.text.count("'loss' is maximized, but the name suggests") == (sign < 0)
     assert study.trials[0].params["x"] == pytest.approx(0.3, abs=0.1)
     assert abs(study.best_params["x"] - 0.3) < 0.06
 

@@ -15,7 +15,7 @@ from botorch_transfer.search_space import (
     SearchSpace,
     guess_space,
 )
-from botorch_transfer.search_space.guess import usual_goal
+from botorch_transfer.search_space.guess import usual_goal, warn_of_goal
 
 
 @pytest.mark.parametrize("name", ["svm", "gbm", "mlp", "forest"])
@@ -238,9 +238,14 @@ def test_spellings_that_differ_in_case_or_blanks(caplog):
     assert exact.encode(runs[2:4]).tolist() == [[1, 0], [0, 1]]
 
 
-def test_the_name_of_an_outcome_suggests_its_goal():
-    names = ["Yield (%)", "testAccuracy", "roc-auc", "R2", "yield_loss", "accuracy cost"]
+def test_the_name_of_an_outcome_suggests_its_goal(caplog):
+    names = ["Yield (%)", "testAccuracy", "roc-auc", "R2", "yield_loss", "latency_ms"]
     assert [*map(usual_goal, [*names, "fee", "value"])] == ["max"] * 4 + ["min"] * 2 + [""] * 2
+    for name in ("log_loss", "neg_log_loss", "accuracy"):
+        warn_of_goal(name, 1.0)
+    assert caplog.messages == [
+        "'log_loss' is maximized, but the name suggests the opposite: correct goal="
+    ]
 
 
 def test_rows_may_share_labels(caplog):

@@ -142,10 +142,11 @@ def test_errors_are_one_sentence(arguments, kind, message):
 
 def test_small_outcomes_are_good_unless_the_name_hints_at_the_opposite(caplog):
     assert [o.goal for o in read_outcomes(["loss", "value", "val_error"])] == ["min"] * 3
+    assert [o.goal for o in read_outcomes(["loss", "ee"], ["max", "min"])] == ["max", "min"]
     assert caplog.messages == [
-        "Small values of value count as good: give goal='max' (--goal max) if large values are good"
+        "Small values of value count as good: give goal='max' to maximize",
+        "'loss' is maximized, but the name suggests the opposite: correct goal=",
     ]
-    assert [o.goal for o in read_outcomes(["loss", "ee"], ["min", "max"])] == ["min", "max"]
 
 
 @pytest.mark.parametrize(
