@@ -465,7 +465,7 @@ def warn_of_outcomes(Y: Tensor, Yvar: Tensor | None = None) -> None:
     if Y.numel() < 3:
         return
     below = (Y.max() - Y).double()
-    far = below > 100 * EXTREME * (best_gap(Y) or math.inf)
+    far = below > 5 * EXTREME * (best_gap(Y) or math.inf)
     if bool(far.any()) and below[far].min() > EXTREME * below[~far].max():
         warn_of_data(f"train_Y has {float(Y.min()):g}, far below the rest: leave out failed runs")
     elif Yvar is not None and bool(Yvar.min().sqrt() > EXTREME * below.max() > 0):

@@ -90,17 +90,12 @@ def test_units_of_the_study_follow_its_own_runs() -> None:
 
 def test_another_unit_or_goal_than_the_priors_is_named_once(caplog) -> None:
     prior = CurvePrior.fit(OLD, "loss", "epoch", "min", run="run")
-    prior.predict(NEW)
-    prior.compare_goal(-1.0)
-    assert caplog.messages == []
-    for _ in range(2):
-        prior.predict(task("new", 10, unit=100.0))
-        prior.compare_goal(1.0)
+    for unit, sign in ((1.0, -1.0), (100.0, 1.0), (100.0, 1.0)):
+        prior.predict(task("new", 10, unit=unit))
+        prior.compare_goal(sign)
     CurvePrior.fit(OLD, "loss", "epoch", "max", run="run")
-    first, second, third = caplog.messages
-    assert "far from old ones: use one unit" in first
-    assert "opposite goals" in second
-    assert "'loss' is maximized" in third
+    told = "are far from old ones: use one unit", "opposite goals", "'loss' is maximized"
+    assert all(text in line for text, line in zip(told, caplog.messages, strict=True))
 
 
 def test_one_task_alone_is_enough() -> None:

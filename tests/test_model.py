@@ -94,15 +94,14 @@ class PlainTarget(TargetGP):
 
 def test_codes_of_failed_runs_and_data_in_another_unit_are_named() -> None:
     X, Y = FAMILY.target(7)
-    bad = Y.index_fill(0, torch.tensor([2]), -999.0)
-    cube = torch.stack([torch.zeros(2), torch.full((2,), 1000.0)]).to(X)
-    for data, options, message in (
-        ((X, bad), {}, "train_Y has -999, far below the rest: leave out failed runs"),
-        ((X, Y), {"train_Yvar": Y * 0 + 1e4}, "train_Yvar is far above the range of train_Y"),
-        ((X, Y), {"input_transform": Normalize(2, bounds=cube).eval()}, "normalized twice"),
+    cube = torch.tensor([[0.0, 0.0], [1000.0, 1000.0]]).to(X)
+    for values, options, message in (
+        (Y.index_fill(0, torch.tensor([2]), -9999.0), {}, "train_Y has -9999, far below the rest"),
+        (Y, {"train_Yvar": Y * 0 + 1e4}, "train_Yvar is far above the range of train_Y"),
+        (Y, {"input_transform": Normalize(2, bounds=cube).eval()}, "normalized twice"),
     ):
         with pytest.warns(InputDataWarning, match=message):
-            TargetGP(*data, None, ConstantMean(), RBFKernel(), **options)
+            TargetGP(X, values, None, ConstantMean(), RBFKernel(), **options)
 
 
 @pytest.mark.parametrize("n", [1, 4])
