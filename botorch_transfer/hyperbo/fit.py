@@ -481,7 +481,7 @@ class GroupEKL:
     The tasks of a group share inputs.
 
     Args:
-        X: A ``G x P x d`` tensor: the shared inputs of each group, padded by the group's first
+        X: A ``G x P x d`` tensor: the shared inputs of each group, padded with copies of its first
             input.
         empirical: The empirical mean and covariance of the tasks' outcomes at these inputs.
         known_noise: A ``G x P`` tensor: known noise variances, averaged over the tasks of each

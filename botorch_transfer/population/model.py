@@ -154,7 +154,7 @@ class PopulationKernel(PriorKernel):
         return PopulationKernel(self.residual[index], self.common, self.scale[index])
 
     def unscaled(self, x1: Tensor, x2: Tensor, diag: bool = False) -> Tensor:
-        """Evaluates the covariance of the target's function if the scale is one and the level zero.
+        """Evaluates the covariance of the target's function for scale one and level zero.
 
         Args:
             x1: A ``batch_shape x n1 x d`` tensor of inputs.

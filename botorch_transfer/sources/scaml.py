@@ -230,7 +230,7 @@ def screened_tasks(
 
 
 def _log_evidence_of_all(gps: ConditionedGPs, X: Tensor, Y: Tensor, residual: Tensor) -> Tensor:
-    """Computes the log evidence of each source task for the outcomes of one target.
+    """Computes the log evidence of one target's outcomes under each source task.
 
     Returns an ``M`` tensor. Evaluates a few of the ``M`` tasks at a time, to limit the memory.
     """
