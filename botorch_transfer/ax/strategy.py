@@ -282,7 +282,7 @@ class TransferEarlyStoppingStrategy(BaseEarlyStoppingStrategy):
         if data is None or not self.is_eligible_any(trial_indices, experiment, data.full_df):
             return {}
         curves = curves_of(experiment, metric, -1.0 if minimize else 1.0)
-        reason = f"The probability to end worse than the best trial exceeds {self.probability:g}."
+        reason = f"This trial ends worse than the best with probability > {self.probability:g}."
         return {
             index: reason
             for index in trial_indices & curves.keys()
@@ -346,6 +346,6 @@ def transfer_report(client: Client, metric: str | None = None) -> pd.DataFrame:
     if metric not in found:
         raise UserInputError(
             f"metric is {metric!r}, but transfer models exist for {sorted(found) or 'no metric'}: "
-            "give a metric with a transfer model; if there is none, there is no report."
+            "give a metric with a transfer model. Other metrics have no report."
         )
     return report.transfer_report(found[metric])

@@ -418,7 +418,7 @@ def fit_normal(sample: Tensor, broad: float, name: str = "hyperparameter") -> Te
 
 def _warn_of_agreement(values: Tensor, name: str, family: str) -> None:
     logger.warning(
-        f"The estimates of the {name} (number: {len(values)}) differ too little for a fit by "
+        f"The estimates of the {name} ({len(values)} in all) differ too little for a fit by "
         f"maximum likelihood: a broad {family} distribution with their mean is used instead."
     )
 

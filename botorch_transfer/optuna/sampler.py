@@ -263,7 +263,7 @@ class TransferSampler(BaseSampler):
         if not all(isinstance(value, SupportsFloat) for value in values):
             raise TypeError(f"constraints_func returned {found!r}: return a list of numbers.")
         if {bool, np.bool_} & {*map(type, values)}:
-            text = "constraints_func returns booleans; True counts as a violation: return numbers"
+            text = "constraints_func returns booleans, and True is read as violated: return numbers"
             logger.warning(text)
         return values
 

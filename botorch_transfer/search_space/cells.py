@@ -286,7 +286,7 @@ def read_table(path: str | PathLike[str], choices: Container[str] = ()) -> DataF
             frame[name] = text[name].map(stripped)
     unnamed = [n for n in frame if str(n).startswith("Unnamed: ") and frame[n].notna().any()]
     if len(unnamed) > 1 and 2 * len(unnamed) >= len(frame.columns):
-        raise ValueError(f"{path} lacks column names: delete rows above the row of column names.")
+        raise ValueError(f"{path} has unnamed columns: name them, or delete rows above the names.")
     return frame.dropna(how="all")
 
 
