@@ -181,7 +181,7 @@ def guess_space(
         frame = frame.iloc[without_summaries(rows_of_tasks(frame[task]), frame.index)]
     tasks = None if task is None else frame[task]
     if task is None and "task" in columns:
-        logger.warning("Column 'task' counts as a parameter: if it has task names, give task='task'")
+        logger.warning("The column 'task' is a parameter: if it has task names, give task='task'")
     unused = {n: reason for n in columns if (reason := _describes_runs(frame[n], tasks))}
     labels = [name for name in columns if name not in [*map(str, given.columns)]]
     unused |= {name: "identifies a run" for name in labels if frame[name].is_unique}

@@ -255,7 +255,7 @@ def test_rows_may_share_labels(caplog):
     ):
         guess_space(frame.assign(task=["a", "b", "a", None, "b", "a"]), task="task")
     guess_space(frame.assign(task=list("aabbcc")).set_index("task"), outcome="loss")
-    assert "Column 'task' counts as a parameter: if it has task names, give task=" in caplog.text
+    assert "The column 'task' is a parameter: if it has task names, give task=" in caplog.text
 
 
 TEMPERATURES = np.random.default_rng(0).uniform(50, 150, 24).round(1)
