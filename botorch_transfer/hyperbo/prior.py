@@ -436,8 +436,8 @@ class PretrainedPrior(TransferPrior):
         Returns:
             ``None`` if the prior's units are raw; an unfitted prior has raw units. For ``"pooled"``
             units, a standardization by the mean and standard deviation of all source outcomes. For
-            ``"per_task"`` units, the mean and standard deviation also include the target's
-            outcomes.
+            ``"per_task"`` units, a standardization by the mean and standard deviation of all source
+            and target outcomes together.
         """
         moments = OutcomeMoments(self.num_points, self.outcome_mean, self.outcome_spread)
         return target_transform(self.outcome_scale, moments, batch_shape)
