@@ -234,8 +234,8 @@ class ConstructedFromDatasets(Model):
             the hyperpriors of ScaML-GP.
         outcome_transform: The transform of ``train_Y`` to the prior's units; by default the
             transform that matches ``outcome_scale``. ``None`` if ``train_Y`` already has the
-            prior's units. ``Log``, ``Bilog`` and ``Power``, alone or first in a chain, also apply
-            to source data.
+            prior's units. ``Log``, ``Bilog`` and ``Power`` also transform source data; in a chain,
+            they must come first.
         input_transform: A frozen transform of the inputs, for example
             ``Normalize(d, bounds=...)``; by default the transform of the prior.
         task_feature: The index of a column of ``train_X`` that holds the task. The model ignores

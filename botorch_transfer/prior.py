@@ -483,9 +483,9 @@ class ConditionedPrior(TransferPrior):
             batch_shape: The batch shape of the target model.
 
         Returns:
-            A standardization by all source outcomes. If each source task was standardized by
-            itself, the standardization also includes the target's outcomes. ``None`` if the prior's
-            outcomes are in raw units.
+            A standardization by all source outcomes; or, if each source task was standardized by
+            itself, by all source and target outcomes together. ``None`` if the prior's outcomes are
+            in raw units.
         """
         return target_transform(self.outcome_scale, self.outcome_moments, batch_shape)
 

@@ -63,7 +63,8 @@ class Outcome:
 
     Args:
         name: The column of the outcome.
-        sign: 1 if large outcomes are good, -1 if small outcomes are good, 0 if the goal is unknown.
+        sign: 1 if large outcomes are good, -1 if small outcomes are good. If the goal is unknown,
+            ``sign`` is 0, and the modelled outcome is not defined.
         limit: The lower limit of the modelled outcome: smaller values are infeasible. ``None`` for
             an objective.
         noise: The column of standard errors; ``None`` if there is none.

@@ -106,8 +106,8 @@ class DomainEstimates:
         dims: An ``N`` tensor of integers: each domain's number of inputs.
         context: A ``D x s`` tensor: ``s`` features that describe each input.
         log_likelihood: An ``N`` tensor: for each domain, the log marginal likelihood of its tasks.
-            If a lower bound replaces the fitted noise variance in ``noise``, the likelihood still
-            belongs to the fitted variance.
+            The likelihood is evaluated with the fitted noise variance, even if this variance is
+            below the lower bound and ``noise`` contains the bound.
         outcome_mean: An ``N`` tensor: for each domain, the mean of its tasks' mean outcomes, in the
             user's units.
         outcome_std: An ``N`` tensor: for each domain, the root mean square of the standard

@@ -387,7 +387,7 @@ def stripped(cell: Any) -> Any:
 def as_known(names: Iterable[Any], known: Iterable[Any]) -> list[str]:
     """Converts names to text, and unifies the Unicode form of their accents.
 
-    If a name differs from a name in ``known`` only in this form, the name in ``known`` replaces it.
+    A name is replaced by a name in ``known`` if the two names are equal except for this form.
 
     Example:
         >>> as_known(["e\u0301t\u00e9", 1], ["\u00e9t\u00e9"]) == ["\u00e9t\u00e9", "1"]

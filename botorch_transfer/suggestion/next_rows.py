@@ -211,7 +211,7 @@ def suggest(
             outcomes. A run without any outcome is pending. A run has failed if its ``status`` or
             the text of an outcome names a failure, or if an outcome is infinite. Unused columns are
             ignored. Cells such as ``>95``, ``29*``, ``18 ± 2`` and ``n.d.`` are read; see the page
-            on source data.
+            "Old runs as a table".
         outcome: The column of the outcome; a list for several objectives.
         goal: Whether small (``"min"``) or large (``"max"``) outcomes are good; a list for several
             objectives. Without ``goal``, the outcome's name decides: ``"min"`` for a name such as
