@@ -88,8 +88,8 @@ class PretrainingOptions:
             a terminal.
         objective: ``"nll"``, for any data; ``"ekl"``, for tasks that were evaluated at the same
             inputs; or ``"nll+ekl"``. The empirical covariance of ``N`` tasks has at most rank
-            ``N - 1``. If tasks share more inputs than there are tasks, the EKL leaves most of the
-            GP undetermined: use ``"nll"`` or ``"nll+ekl"`` instead.
+            ``N - 1``. If ``N`` tasks share more than ``N`` inputs, the EKL leaves part of the GP
+            undetermined: use ``"nll"`` or ``"nll+ekl"`` instead.
         nll_weight: The weight of the NLL in ``"nll+ekl"``.
         groups: Sets of task indices for the EKL. The tasks of a set are compared at the inputs that
             all of them share. By default, all groups of tasks with shared inputs are found.

@@ -292,6 +292,10 @@ class PopulationGP(SourcePosteriorGP):
             reference points, and ``k`` is the covariance of ``h``. The default is the kernel of the
             source tasks' own functions, with fixed hyperparameters. If you give a kernel, its
             parameters are fitted to the target.
+        outcome_transform: The transform of ``train_Y`` to the prior's units; by default a
+            standardization by the mean of the source tasks' levels and the geometric mean of their
+            scales. ``None`` if ``train_Y`` already has the prior's units. ``Log``, ``Bilog`` and
+            ``Power`` also transform source data; in a chain, they must come first.
 
     Raises:
         ValueError: If the input transform is not frozen, or differs from the prior's transform.
