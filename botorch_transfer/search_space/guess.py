@@ -84,7 +84,7 @@ SMALL_IS_GOOD = r"loss|error|err|rmse|mse|mae|mape"
 COSTS = "cost|latency|runtime|wer|cer|perplexity|ppl|nll|brier|regret|fid"
 #: Words that suggest a goal only if no goal is given, and words that reverse the suggested goal.
 VAGUE = {"score", "ee", "er", "de", "conversion"}
-REVERSING = {"neg", "negative", "negated", "minus", "inverse", "1", "drop", "gap", "reduction"}
+REVERSING = {"neg", "negative", "minus", "1", "drop", "gap", "reduction", "savings", "efficiency"}
 
 #: Pattern of names of measures. Units in brackets and per cent signs are removed before matching.
 MEASURES = re.compile(
