@@ -412,9 +412,7 @@ class CurvePrior(Saved):
             sign: 1 if the study maximizes, -1 if the study minimizes.
         """
         if self.config.get("goal") == ("min" if sign > 0 else "max"):
-            self._warn(
-                "The curves' prior and the study have opposite goals: correct one of the goals"
-            )
+            self._warn("The curves' prior and the study have opposite goals: correct one goal")
 
     def _compare_unit(self, ends: Values) -> None:
         """Warns once if the final outcomes ``ends`` of a study are far from the usual outcomes."""
