@@ -33,6 +33,7 @@ from torch.special import ndtri
 
 from botorch_transfer._botorch import DefaultType
 from botorch_transfer.input_transforms import warn_of_data
+from botorch_transfer.search_space.cells import codes
 
 # ---------------------------------------------------------------------------- standardization
 
@@ -462,13 +463,11 @@ def warn_of_outcomes(Y: Tensor, Yvar: Tensor | None = None) -> None:
         Y: A ``batch_shape x n x 1`` tensor of outcomes, which are maximized.
         Yvar: A ``batch_shape x n x 1`` tensor of noise variances.
     """
-    if Y.numel() < 3:
-        return
-    below = (Y.max() - Y).double()
-    far = below > 5 * EXTREME * (best_gap(Y) or math.inf)
-    if bool(far.any()) and below[far].min() > EXTREME * below[~far].max():
-        warn_of_data(f"train_Y has {float(Y.min()):g}, far below the rest: leave out failed runs")
-    elif Yvar is not None and bool(Yvar.min().sqrt() > EXTREME * below.max() > 0):
+    if found := codes(Y.detach().cpu().double().flatten().numpy()):
+        warn_of_data(
+            f"train_Y has {found[0]:g}, far from all other outcomes: leave out failed runs"
+        )
+    elif Yvar is not None and Y.numel() > 2 and Yvar.min().sqrt() > EXTREME * Y.std() > 0:
         warn_of_data("train_Yvar is far above the range of train_Y: give squared standard errors")
 
 

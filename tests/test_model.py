@@ -96,7 +96,7 @@ def test_codes_of_failed_runs_and_data_in_another_unit_are_named() -> None:
     X, Y = FAMILY.target(7)
     cube = torch.tensor([[0.0, 0.0], [1000.0, 1000.0]]).to(X)
     for values, options, message in (
-        (Y.index_fill(0, torch.tensor([2]), -9999.0), {}, "train_Y has -9999, far below the rest"),
+        (Y.index_fill(0, torch.tensor([2]), -9999.0), {}, "train_Y has -9999, far from all other"),
         (Y, {"train_Yvar": Y * 0 + 1e6}, "train_Yvar is far above the range of train_Y"),
         (Y, {"input_transform": Normalize(2, bounds=cube).eval()}, "normalized twice"),
     ):
