@@ -124,7 +124,7 @@ def _add_meaning(add: Callable[..., Any]) -> None:
     _add_columns(add)
     add("--goal", **SOME, metavar="min|max", help="goal for each outcome (default: min)")
     add("--task", default="task", help="column of task names in the old runs (default: task)")
-    text = "value of a parameter that old runs do not record; for an unknown value, only the name"
+    text = "value of a parameter that old runs do not record (unknown if only the name is given)"
     add("--missing", **MANY, metavar="name=value", help=text)
     add("--rename", **MANY, metavar="old=new", help="rename columns of the old runs")
     text = "fit models to logarithms of the named outcomes (if none is named: of all objectives)"

@@ -336,7 +336,7 @@ NO_PARAMETER = "A constraint uses 'cost', a column of the candidates that is not
         ([*COMMAND[:2], "--history", "old.csv", "other.csv"], "has the column 'C', and another"),
         ([*COMMAND, "--outcome", "logloss"], "'log_loss'): choose an existing column for --out"),
         ([*COMMAND, "new.csv"], "No file new.csv: correct the path, or use --append"),
-        ([*COMMAND, "old.csv"], "old.csv is named as old runs and as this study's runs"),
+        ([*COMMAND, "old.csv"], "old.csv is given as old runs and as this study's runs"),
         ([*COMMAND, "runs.csv", "--runs", "runs.csv", *LOSS], "The third file and --runs both"),
         ([*COMMAND, "--append"], "--append adds rows to the file"),
         ([*COMMAND, *LOSS, "--run", "name"], "--run is for learning curves"),

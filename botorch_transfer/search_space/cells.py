@@ -287,7 +287,7 @@ def read_table(path: str | PathLike[str], choices: Container[str] = ()) -> DataF
             frame[name] = text[name].map(stripped)
     unnamed = [n for n in frame if str(n).startswith("Unnamed: ") and frame[n].notna().any()]
     if len(unnamed) > 1 and 2 * len(unnamed) >= len(frame.columns):
-        raise ValueError(f"{path} lacks column names: delete rows above the row of column names.")
+        raise ValueError(f"{path} has unnamed columns: name them, or delete rows above the names.")
     numbers = [n for n in frame if re.match(NUMBER, str(n).replace(",", "."))]
     if numbers and all((frame[n] == n).any() for n in frame if n not in numbers):
         note = "%s seems to have no column names (its first row is %s): add a row of column names"
@@ -392,7 +392,7 @@ def stripped(cell: Any) -> Any:
 def as_known(names: Iterable[Any], known: Iterable[Any]) -> list[str]:
     """Converts names to text, and unifies the Unicode form of their accents.
 
-    If a name differs from a name in ``known`` only in this form, the name in ``known`` replaces it.
+    A name is replaced by a name in ``known`` if the two names are equal except for this form.
 
     Example:
         >>> as_known(["e\u0301t\u00e9", 1], ["\u00e9t\u00e9"]) == ["\u00e9t\u00e9", "1"]

@@ -186,7 +186,7 @@ def guess_space(
         frame = frame.iloc[without_summaries(rows_of_tasks(frame[task]), frame.index)]
     tasks = None if task is None else frame[task]
     if task is None and "task" in columns:
-        logger.warning("'task' counts as a parameter: if it has names of tasks, give task='task'")
+        logger.warning("'task' is a parameter: if this column has task names, give task='task'")
     unused = {n: reason for n in columns if (reason := _describes_runs(frame[n], tasks))}
     labels = [name for name in columns if name not in [*map(str, given.columns)]]
     unused |= {name: "identifies a run" for name in labels if frame[name].is_unique}
@@ -201,7 +201,7 @@ def guess_space(
             logger.warning(message, name)
         for other in outcomes:
             if _is_almost(frame[name], frame[other], tasks):
-                message = "If %r is an outcome, add it to leave_out= (highly correlated with %r)"
+                message = "Add %r to leave_out= if this column is an outcome: it correlates with %r"
                 logger.warning(message, name, other)
     found: dict[str, Parameter] = {}
     # Complete columns first: they may be parents of columns with empty cells.

@@ -32,8 +32,8 @@ MAX_NUMBER = 2**53
 class Parameter(ABC):
     """Base class of parameters. A parameter maps one column of a table to points of the unit cube.
 
-    Subclass it to add a kind of parameter. Methods ignore ``active_if``: the search space passes
-    only rows in which the parameter is active.
+    To add a kind of parameter, write a subclass. Methods ignore ``active_if``: the search space
+    passes only rows in which the parameter is active.
     """
 
     name: str
@@ -508,8 +508,8 @@ class _ListedParameter(Parameter):
         """Looks up each cell of a column in ``places``; blanks around text are ignored.
 
         If a text is not a key of ``places``, it is looked up as a number, if possible. If a number
-        is not a key, it is looked up as text. The result for a cell that is not found is
-        ``nowhere``.
+        is not a key, it is looked up as text. For a cell that is not found, the result is the
+        argument ``nowhere``.
         """
         places = {stripped(value): place for value, place in places.items()} | {**places}
 

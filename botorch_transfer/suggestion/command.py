@@ -111,12 +111,12 @@ def _suggest(options: argparse.Namespace) -> None:
         raise ValueError("--append adds rows to the file of this study's runs: give this file.")
     if options.runs is not None and options.runs in (options.history or []):
         raise ValueError(
-            f"{options.runs} is named as old runs and as this study's runs: name two files."
+            f"{options.runs} is given as old runs and as this study's runs: give different files."
         )
     may_start = options.append and options.runs.parent.is_dir()
     if options.runs is not None and not (may_start or options.runs.exists()):
         raise ValueError(
-            f"No file {options.runs}: correct the path, or use --append and an existing folder."
+            f"No file {options.runs}: correct the path, or use --append if the folder exists."
         )
     _check_output(options, options.report, ".html", options.candidates)
     tables, runs = _tables(options)
@@ -246,7 +246,7 @@ def _meaning(options: argparse.Namespace, space: SearchSpace | None) -> dict[str
 
 
 def _choices(space: SearchSpace | None) -> list[str]:
-    """Returns the names of non-numeric parameters; in their columns, "None" is text, not empty."""
+    """Returns the names of non-numeric parameters, in whose columns the word "None" is a value."""
     return [] if space is None else [p.name for p in space.parameters if not p.is_numeric]
 
 

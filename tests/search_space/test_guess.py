@@ -190,7 +190,7 @@ def test_measures_are_no_parameters(caplog):
         runs[name] = rng.uniform(0, 1, 20)
     runs["y"] = runs["time"] ** 2
     assert guess_space(runs, outcome="y").columns == ["time", "loss rate"]
-    told = "If 'time' is an outcome, add it to leave_out= (highly correlated with 'y')"
+    told = "Add 'time' to leave_out= if this column is an outcome: it correlates with 'y'"
     assert caplog.messages == [told]
 
 
@@ -263,7 +263,7 @@ def test_rows_may_share_labels(caplog):
     with pytest.raises(InputDataError, match="'task' has no value in row 3, so the run has no"):
         guess_space(frame.assign(task=["a", "b", "a", None, "b", "a"]), task="task")
     guess_space(frame.assign(task=list("aabbcc")).set_index("task"), outcome="loss")
-    assert "'task' counts as a parameter: if it has names of tasks, give task=" in caplog.text
+    assert "'task' is a parameter: if this column has task names, give task=" in caplog.text
 
 
 TEMPERATURES = np.random.default_rng(0).uniform(50, 150, 24).round(1)
