@@ -19,6 +19,7 @@ import pandas as pd
 from botorch.exceptions.errors import BotorchError
 from pandas import DataFrame
 
+from botorch_transfer.data.units import wrong_units
 from botorch_transfer.progress import showing
 from botorch_transfer.saving import cached_in
 from botorch_transfer.search_space import SearchSpace, guess_space, read_table
@@ -31,6 +32,7 @@ from botorch_transfer.search_space.cells import (
     even_lines,
     likely_column,
     separator,
+    with_numbers,
 )
 from botorch_transfer.suggestion.backtest import backtest
 from botorch_transfer.suggestion.next_rows import Suggestion, predict_rows, suggest_rows
@@ -351,8 +353,9 @@ def _space(options: argparse.Namespace) -> None:
     if task is None:
         text = "There is no column 'task': if another column has task names, give --task."
         print(text, file=sys.stderr)
-    given = _named(options, "outcome step run")
-    space = guess_space(history, options.leave_out, task, **given)
+    space = guess_space(history, options.leave_out, task, **_named(options, "outcome step run"))
+    for suspicion in wrong_units(with_numbers(history, space.columns, True), space, task):
+        print(f"Maybe another unit: {suspicion}", file=sys.stderr)
     entries = space.to_dict()["params"].items()
     lines = [f"  {json.dumps(name)}: {json.dumps(entry)}" for name, entry in entries]
     text = "{\n" + ",\n".join(lines) + "\n}"
