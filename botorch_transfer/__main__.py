@@ -20,8 +20,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-#: Options with one or more values. If an option is repeated, its values are collected in one list.
-MANY: dict[str, Any] = {"nargs": "+", "action": "extend", "default": []}
+
+def _no_file(text: str, endings: str = ".json .csv .tsv .txt .xlsx .xls") -> str:
+    """Returns a value of an option with several values; refuses the name of a file."""
+    if Path(text).suffix.lower() in endings.split() and "=" not in text:
+        raise argparse.ArgumentTypeError(f"the option has taken the file {text}: put files first")
+    return text
+
+
+#: Options with one or more values; ``MANY`` collects the values of a repeated option in one list.
+SOME: dict[str, Any] = {"nargs": "+", "type": _no_file}
+MANY: dict[str, Any] = {**SOME, "action": "extend", "default": []}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -77,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     add("space", type=Path, help="JSON file of the search space (see command space)")
     add("history", type=Path, nargs="+", help="CSV files of old runs")
     _add_meaning(add)
-    add("--models", nargs="+", metavar="name", help="names of the models to compare")
+    add("--models", **SOME, metavar="name", help="names of the models to compare")
     add("--resume", type=Path, metavar="finished.csv", help="CSV file that keeps finished replays")
 
     add = commands.add_parser("space", help="guess a search space from a table").add_argument
@@ -94,7 +103,8 @@ def _add_tables(add: Callable[..., Any]) -> None:
     add("space", type=Path, nargs="?", help="JSON file of the search space (see command space)")
     add("first", type=Path, nargs="?", help="CSV file of old runs of other tasks")
     add("runs", type=Path, nargs="?", help="CSV file of this study's runs")
-    add("--history", **MANY, type=Path, help="CSV files of old runs, in place of the second file")
+    text = "CSV files of old runs, in place of the second file"
+    add("--history", **{**MANY, "type": lambda name: Path(_no_file(name, ".json"))}, help=text)
     add("--runs", dest="own", type=Path, help="this study's runs, in place of the third file")
     _add_meaning(add)
     add("--noise", **MANY, metavar="outcome=column", help="columns of standard errors")
@@ -112,13 +122,13 @@ def _add_meaning(add: Callable[..., Any]) -> None:
     )
     add("--constraint", dest="constraints", **MANY, metavar="'memory <= 5'", help=text)
     _add_columns(add)
-    add("--goal", nargs="+", metavar="min|max", help="goal for each outcome (default: min)")
+    add("--goal", **SOME, metavar="min|max", help="goal for each outcome (default: min)")
     add("--task", default="task", help="column of task names in the old runs (default: task)")
-    text = "value of a parameter that old runs do not record; for an unknown value, only the name"
+    text = "value of a parameter that old runs do not record (unknown if only the name is given)"
     add("--missing", **MANY, metavar="name=value", help=text)
     add("--rename", **MANY, metavar="old=new", help="rename columns of the old runs")
     text = "fit models to logarithms of the named outcomes (if none is named: of all objectives)"
-    add("--log", nargs="*", metavar="outcome", help=text)
+    add("--log", **{**SOME, "nargs": "*"}, metavar="outcome", help=text)
     add("--no-robust", dest="robust", action="store_false", help="keep very bad outcomes unchanged")
     add("--seed", type=int, default=0)
     text = "folder of pre-trained priors (default: $BOTORCH_TRANSFER_CACHE, else your cache folder)"
@@ -129,7 +139,7 @@ def _add_meaning(add: Callable[..., Any]) -> None:
 
 def _add_columns(add: Callable[..., Any]) -> None:
     """Adds the arguments that name the columns of outcomes and of learning curves."""
-    add("--outcome", nargs="+", default=["loss"], help="columns of outcomes (default: loss)")
+    add("--outcome", **SOME, default=["loss"], help="columns of outcomes (default: loss)")
     add("--step", help="column of steps, if tables have learning curves")
     add("--run", help="column that identifies a run (default: all parameters)")
 

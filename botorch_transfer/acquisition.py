@@ -151,7 +151,10 @@ class PriorUpperConfidenceBound(AcquisitionFunction):
 
 
 def _given_pending(model: Any, X: Tensor, X_pending: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns one outcome's means at ``X``, and its variances as if pending outcomes were known.
+    """Returns a model's predicted means and reduced variances at ``X``.
+
+    The variances are reduced as if the outcomes at ``X_pending`` were known. The means do not
+    depend on ``X_pending``.
 
     Args:
         model: A model of one outcome.

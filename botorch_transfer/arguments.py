@@ -74,9 +74,9 @@ def check_prior(prior: Any) -> None:
 
 
 def constructor_arguments(model_class: Any) -> list[str]:
-    """Lists the argument names of a model's constructor.
+    """Lists the argument names of a model's constructor, without keyword-only arguments.
 
-    Like Ax, uses ``getfullargspec``, which leaves out keyword-only arguments.
+    Ax does not see keyword-only arguments, so this function leaves them out, too.
 
     Args:
         model_class: The class, or a function that returns a model.
@@ -107,7 +107,7 @@ def _complete(doc: str, section: str, order: list[str], of_bases: list[str]) -> 
 
 
 def _entries(doc: str, section: str) -> dict[str, str]:
-    """Returns the entries of one section of a docstring, such as ``Args``, by argument name."""
+    """Maps the names in one docstring section, such as ``Args``, to their entries."""
     found = re.search(_SECTION.format(section), doc, re.M)
     entries = re.findall(r"^ {4}(\S+?):(.*\n?(?: {5}.*\n?)*)", found[1] if found else "", re.M)
     return {name: f"    {name}:{rest.rstrip()}\n" for name, rest in entries}
@@ -232,10 +232,10 @@ class ConstructedFromDatasets(Model):
         covar_modules: One kernel per task; the target's kernel is the last one. By default scaled
             RBF kernels with a lengthscale for each input. The default kernels of the sources have
             the hyperpriors of ScaML-GP.
-        outcome_transform: The transform of ``train_Y`` to the prior's units; by default a
-            standardization by all source and target outcomes together. ``None`` if ``train_Y``
-            already has the prior's units. ``Log``, ``Bilog`` and ``Power``, alone or first in a
-            chain, also apply to source data.
+        outcome_transform: The transform of ``train_Y`` to the prior's units; by default the
+            transform that matches ``outcome_scale``. ``None`` if ``train_Y`` already has the
+            prior's units. ``Log``, ``Bilog`` and ``Power`` also transform source data; in a chain,
+            they must come first.
         input_transform: A frozen transform of the inputs, for example
             ``Normalize(d, bounds=...)``; by default the transform of the prior.
         task_feature: The index of a column of ``train_X`` that holds the task. The model ignores
@@ -249,11 +249,11 @@ class ConstructedFromDatasets(Model):
         max_points: The maximum number of source points; ``None`` for all points. Points of the
             largest tasks are dropped first. If a task loses points, the kept points have evenly
             spaced ranks among the task's outcomes, from the worst to the best outcome.
-        outcome_scale: The scale of the source tasks' outcomes, and of the default
-            ``outcome_transform``. ``"per_task"``: each source task is standardized by its own
-            outcomes, and the target by all source and target outcomes together. ``"pooled"``: all
-            tasks are standardized by all source outcomes together. ``"raw"``: outcomes are not
-            changed; use it for outcomes that are already standardized.
+        outcome_scale: How source outcomes are standardized. This choice also determines the
+            target's default ``outcome_transform``. ``"per_task"``: each source task is standardized
+            by its own outcomes, and the target by all source and target outcomes together.
+            ``"pooled"``: all tasks are standardized by all source outcomes together. ``"raw"``:
+            outcomes are not changed; use it for outcomes that are already standardized.
 
     Raises:
         InputDataError: If the data are invalid; the message names the remedy.

@@ -125,9 +125,9 @@ def arms_by_fate(experiment: Experiment) -> dict[str, list[Arm]]:
 
     Returns:
         A mapping from ``"failed"``, ``"abandoned"``, ``"succeeded"`` and ``"pending"`` to lists of
-        arms. Unlike Ax's own list of pending arms, the mapping has arms that violate a constraint
-        by a rounding error. An arm that succeeded in a trial is not in the lists of failed and
-        abandoned arms.
+        arms. Arms that violate a constraint by a rounding error are kept in all four lists; Ax
+        leaves such arms out of its own list of pending arms. An arm that succeeded in a trial is
+        not in the lists of failed and abandoned arms.
     """
     # Check only bounds, because rounded values may violate a constraint slightly.
     bounds = SearchSpace(list(experiment.search_space.parameters.values()))

@@ -146,11 +146,11 @@ def read_curves(
         step: The column of the step.
         goal: ``"min"`` if small outcomes are good, ``"max"`` if large outcomes are good.
         task: The column of the task, if there is one.
-        run: The columns whose values are the same in all rows of a run. Rows that agree in
-            these columns and in the task form a group. If all steps of a group differ, the group is
-            one run, sorted by step. Otherwise, or if ``run`` is omitted, the rows of the group keep
-            the order of the table, and a new run starts at each row whose step is not larger than
-            the previous step.
+        run: The columns whose values are the same in all rows of a run. A group is all rows with
+            the same task and the same values in these columns. If all steps of a group differ, the
+            group is one run, sorted by step. Otherwise, or if ``run`` is omitted, the rows of the
+            group keep the order of the table, and a new run starts at each row whose step is not
+            larger than the previous step.
         status: The column with the state of a run; it may be absent.
 
     Returns:
@@ -206,9 +206,10 @@ def full_length(curves: Sequence[Curve], usual: float | None = None) -> float:
         usual: The full length of other tasks, if there are any.
 
     Returns:
-        The largest step of the runs that are marked as complete. If no run is marked, the result is
-        the largest step of all runs; or ``usual``, if two conditions hold: ``usual`` is larger than
-        this step, and at most one run reached this step without being stopped or diverging.
+        The largest step of the runs that are marked as complete. If no run is marked, let ``last``
+        be the largest step of all runs. If two or more runs reached ``last`` without being stopped
+        or diverging, or if ``usual`` is ``None``, the result is ``last``. Otherwise the result is
+        the larger one of ``last`` and ``usual``.
     """
     ends = np.array([c.steps[-1] for c in curves if not c.diverged and c.stopped is not True])
     complete = [c.steps[-1] for c in curves if c.stopped is False]
@@ -226,9 +227,10 @@ def shares(steps: Values, full: float, first: float, gap: float) -> Values:
     Args:
         steps: The steps.
         full: The full length, in steps.
-        first: The first step of the task. If the first step is zero or negative, all steps are
-            shifted so that the first step becomes ``gap``.
-        gap: The smallest distance between the first two steps of a run of the task.
+        first: The smallest step of the task. If this step is zero or negative, all steps are
+            shifted so that this step becomes ``gap``.
+        gap: The distance between the first two steps of a run; if the runs of the task differ, the
+            smallest of these distances.
 
     Returns:
         The shares, usually between 0 and 1.
@@ -261,7 +263,7 @@ class CurvePrior(Saved):
     prior is learned from complete curves of old tasks. A saved prior contains no outcomes of runs.
 
     Args:
-        config: The names of columns and the goal, as in :meth:`fit`.
+        config: The goal and the names of the columns, as in :meth:`fit`.
         tensors: Learned parameters, by name.
 
     Example:

@@ -77,8 +77,9 @@ class FeasibilityModel(torch.nn.Module):
 
     Use it if runs may fail without an outcome. The latent function ``f`` is a Gaussian process, and
     a run at ``x`` succeeds with probability ``Φ(f(x))``, which is never quite 0 or 1. The
-    covariance of ``f`` has two parts: a kernel on all inputs, for regions in which runs fail; and
-    an average of kernels on one input each, for values of one parameter at which runs always fail:
+    covariance of ``f`` is a sum of two parts. The first part is a kernel on all inputs. It
+    describes regions in which runs fail. The second part is the average of ``d`` kernels, one for
+    each input. It describes values of a single parameter at which runs always fail:
 
     .. code-block:: text
 
@@ -156,8 +157,8 @@ class FeasibilityModel(torch.nn.Module):
     def _squares(self, A: Tensor, B: Tensor) -> Tensor:
         """Computes the squared difference, divided by two, of each pair of points in each input.
 
-        Differences are divided by the widths of the search space. An input without an order has the
-        difference one if its values differ.
+        Differences are divided by the widths of the search space. In an input without an order, the
+        difference of two points is 1 if their values differ, and otherwise 0.
         """
         differences = (A.unsqueeze(-2) - B.unsqueeze(-3)) / self._width
         differences = torch.where(self._ordered, differences, (differences != 0).to(A))
@@ -256,8 +257,9 @@ class FeasibleAcquisition(PenalizedAcquisitionFunction):
     """Acquisition function plus the log probability that all runs of a batch succeed.
 
     Use it if runs may fail. Added to a log expected improvement, the log probability gives the
-    logarithm of the expected improvement of runs that may fail. Similarly,
-    :class:`PriorUpperConfidenceBound` itself adds the log probability that each constraint holds.
+    logarithm of the expected improvement of runs that may fail. In the same way,
+    :class:`PriorUpperConfidenceBound` treats outcome constraints: the class adds the log
+    probability that each outcome constraint holds.
 
     Args:
         acquisition: An acquisition function that is a logarithm, or that has values of order one.

@@ -60,7 +60,7 @@ def frozen_input_transform(
         if not sources:
             raise ValueError(
                 f"{name} would learn its coefficients from one task, but all tasks need the same "
-                f"transform: pre-train the prior with {name}, or give the transform bounds=."
+                f"transform: pre-train the prior with {name}, or set bounds= of the transform."
             )
         X = torch.cat([dataset.X for dataset in sources])
         transform.to(X).train()(X)

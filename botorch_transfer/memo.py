@@ -96,10 +96,10 @@ class Memo:
         n_jobs: int | None,
         backend: str | None = None,
     ) -> Iterator[tuple[int, T]]:
-        """Runs jobs in parallel by joblib, except jobs with a cached result.
+        """Yields the results of jobs, which joblib runs in parallel.
 
-        Each result is cached as soon as it is available, so a later run does not repeat finished
-        jobs.
+        A job with a cached result is not run. Each new result is cached as soon as it is available,
+        so a later run does not repeat finished jobs.
 
         Args:
             name: A name for the function. The name is part of the cache keys.

@@ -281,9 +281,9 @@ class TransferModel(ConstructedFromDatasets, GPyTorchModel):
         """Evaluates the contribution of each source task to the target's prior mean.
 
         If the prior mean is a weighted sum of the tasks' posterior means, the contribution is the
-        task's term in this sum. In a :class:`PopulationGP`, the contribution is the term of the
-        task's outcomes in the population mean. In an average of models, the contribution is the
-        weighted sum of the contributions in the averaged models.
+        task's term in this sum. In a :class:`PopulationGP`, the population mean is a sum with one
+        term for each task's outcomes; the contribution is the task's term. In an average of models,
+        the contribution is the weighted sum of the contributions in the averaged models.
 
         Args:
             X: An ``n x d`` tensor of transformed inputs.
@@ -782,8 +782,8 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
                 ``pick_best_of_all_attempts=`` has no effect: the best optimum is always kept.
 
         Returns:
-            The marginal log likelihood in evaluation mode. Without target points or parameters to
-            fit, the hyperparameters do not change.
+            The marginal log likelihood in evaluation mode. If there are no target points, or if
+            the model has no parameters to fit, the hyperparameters do not change.
 
         Raises:
             ModelFittingError: If no start has a finite optimum.

@@ -92,9 +92,9 @@ def outcome_transform_for(prior: TransferPrior, given: Any, Y: Tensor) -> Outcom
 
 
 class ModularTransferGP(TargetGP):
-    r"""Base class of exact GPs whose mean and kernel come from a pre-trained prior.
+    r"""Base class of exact GPs whose mean and kernel are built from a pre-trained prior.
 
-    Derive your own model from this class if you build the mean and the kernel yourself.
+    Derive your own model from this class if your constructor builds the mean and the kernel.
 
     Args:
         prior: A view of the prior. The model stores this view.
@@ -160,8 +160,18 @@ class SourcePosteriorGP(ModularTransferGP):
     subclass without further options needs no constructor.
 
     Args:
+        prior: A prior of the class ``prior_class``, or source data to which such a prior is fitted:
+            a sequence or mapping of ``SupervisedDataset``, ``(X, Y)`` or ``(X, Y, Yvar)``.
+            Pre-training is cached, so equal data are fitted once.
         covar_module: The residual kernel; by default a scaled RBF kernel with a lengthscale for
             each input.
+        outcome_transform: The transform of ``train_Y`` to the prior's units; by default the
+            transform that matches the prior's ``outcome_scale``. For source data, this is a
+            standardization by all source and target outcomes together. ``None`` if ``train_Y``
+            already has the prior's units. ``Log``, ``Bilog`` and ``Power`` also transform source
+            data; in a chain, they must come first.
+        input_transform: A frozen transform of the inputs, for example
+            ``Normalize(d, bounds=...)``; by default the transform of the prior.
 
     Raises:
         ValueError: If the input transform is not frozen, or differs from the prior's transform.

@@ -147,10 +147,9 @@ class PooledStandardize(TargetStandardize):
     r"""Standardization by the outcomes of all source tasks and, optionally, of the target.
 
     Use it if source and target outcomes have the same units. Unlike BoTorch's ``Standardize``,
-    ``PooledStandardize`` also works if the target has no outcomes, and the first target outcomes
-    hardly change the standardization (Appendix C.1 of the ScaML-GP paper). Standard deviations are
-    unbiased, as in ``Standardize``. If all outcomes are equal up to rounding errors, the standard
-    deviation is one.
+    ``PooledStandardize`` needs no target outcomes. The first target outcomes hardly change the
+    standardization (Appendix C.1 of the ScaML-GP paper). Standard deviations are unbiased, as in
+    ``Standardize``. If all outcomes are equal up to rounding errors, the standard deviation is one.
 
     Args:
         source_outcomes: All source outcomes in the user's units, a tensor of any shape; or their
@@ -372,11 +371,12 @@ def another_unit(
     - Target and source outcomes have similar absolute values, but opposite signs.
     - Target outcomes lie far outside of the range of source outcomes.
     - Target outcomes are far closer to zero than all source outcomes.
-    - Target outcomes are closer to zero than chance explains. This is not a problem if the median
-      target outcome is better than three quarters of the source outcomes, because outcomes near
-      zero may be good, such as small losses.
+    - Target outcomes are so close to zero that chance is an unlikely cause. This check is skipped
+      if the median target outcome is better than three quarters of the source outcomes, because
+      good outcomes, such as small losses, may be near zero.
 
-    The last two are problems only if one of ``FACTORS`` explains the difference.
+    The last two kinds count only if one of ``FACTORS`` explains the small outcomes: multiplied by
+    this factor, most target outcomes have absolute values like the source outcomes.
 
     Args:
         whose: The name of the target outcomes in the sentence.

@@ -199,7 +199,8 @@ class TransferPrior(Saved, ABC):
     def view(self) -> Self:
         """Returns a copy of the prior that shares the prior's tensors.
 
-        Moving the copy to another device, or loading its ``state_dict``, does not change the prior.
+        The prior does not change if the copy is moved to another device, or if a ``state_dict`` is
+        loaded into the copy.
         """
         return shallow_copy(self)
 
@@ -328,8 +329,8 @@ class ConditionedPrior(TransferPrior):
     def _statistics(self) -> dict[str, Tensor]:
         """Computes statistics, which stay in the prior if the source data are removed.
 
-        A subclass adds ``differences``: the mean squared distance of each source task from the
-        other source tasks, if the tasks can be compared.
+        A subclass adds ``differences``: estimates of a target's mean squared distance from its
+        sources, a vector that may be empty.
         """
         data, moments = self.observed, OutcomeMoments.of(self.outcomes())
         num_points = torch.bincount(data.task, minlength=len(self.task_names))
@@ -443,11 +444,11 @@ class ConditionedPrior(TransferPrior):
         """Expected squared distance of a target from its sources, in the prior's units.
 
         This is the geometric mean of a typical value and of estimates from the source data. A
-        :class:`SourceGPs` compares all source tasks, or 32 of them if there are more. Each of these
-        tasks yields one estimate: the task's mean squared distance from the mean prediction of the
-        other compared tasks. With one source task, there is no estimate, and the result is the
-        typical value. With many source tasks, the estimates dominate. In a target model, the result
-        is the median of the residual variance's hyperprior.
+        :class:`SourceGPs` compares up to 32 source tasks with each other. Each compared task yields
+        one estimate: the task's mean squared distance from the mean prediction of the other
+        compared tasks. With one source task, there is no estimate, and the result is the typical
+        value. With many source tasks, the estimates dominate. In a target model, the result is the
+        median of the residual variance's hyperprior.
         """
         return self._expected(TYPICAL_RESIDUAL, self.differences, _LEAST_DIFFERENCE)
 
@@ -482,9 +483,9 @@ class ConditionedPrior(TransferPrior):
             batch_shape: The batch shape of the target model.
 
         Returns:
-            A standardization by all source outcomes. If each source task was standardized by
-            itself, the standardization also includes the target's outcomes. ``None`` if the prior's
-            outcomes are in raw units.
+            A standardization by all source outcomes; or, if each source task was standardized by
+            itself, by all source and target outcomes together. ``None`` if the prior's outcomes are
+            in raw units.
         """
         return target_transform(self.outcome_scale, self.outcome_moments, batch_shape)
 

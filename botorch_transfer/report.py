@@ -90,9 +90,10 @@ def transfer_report(model: TransferModel) -> pd.DataFrame:
           sources' points.
         - ``variance``: the share of the outcomes' variance that the source's term of the prior mean
           explains; negative if the term and the outcomes are negatively correlated.
-        - ``weight``: the source's weight in the model. For an average of models, the weight in the
-          member that uses the sources; the last row then has the total weight of all transfer
-          models in the average. NaN if there is no such weight.
+        - ``weight``: the source's weight in the model; NaN if the model has no weights of sources.
+          For an average of models, this is the weight in the averaged model that uses the sources.
+          The last row has the total weight of all transfer models in the average; NaN if the model
+          is not an average.
         - ``slope``: the regression slope of the target on the source's mean, both standardized.
         - ``helpful``, ``inverted``: log Bayes factors of a positive and of a negative slope against
           a slope of zero.
@@ -104,12 +105,18 @@ def transfer_report(model: TransferModel) -> pd.DataFrame:
         ``"unclear"`` for a source that is hardly used.
 
         The verdict on all sources is ``"helpful"`` if most sources are helpful, and ``"partly
-        helpful"`` if more sources are helpful than chance explains. Otherwise the verdict is
-        ``"misleading"`` if at least a quarter of the sources are inverted, and ``"irrelevant"`` if
-        most sources are irrelevant and the data give no evidence that any source is helpful.
+        helpful"`` if more sources are helpful than chance explains. Both verdicts require that
+        the helpful sources together have at least 5 % of the prediction. Otherwise, if at least a
+        quarter of the sources are inverted, the verdict is ``"misleading"``. Otherwise, if most
+        sources are irrelevant and the data give no evidence that any source is helpful, the verdict
+        is ``"irrelevant"``. In all other cases, the verdict is ``"used, not yet tested"``, or
+        ``"unclear"`` if the sources are hardly used.
+
+        For a :class:`GuardedTransferGP` without a posterior for each source task, the table has
+        only the last row, with a weight and a verdict that depends on this weight.
 
     Raises:
-        ValueError: If the model is a batch of models, or has no source posteriors.
+        ValueError: If the model is a batch of models, or not one of the three kinds.
 
     Example:
         >>> transfer_report(model).loc["all sources", "verdict"]
@@ -260,13 +267,13 @@ def history_verdict(
 ) -> str:
     """Combines the judgements of all sources into one verdict on the old runs.
 
-    Among many sources that are unrelated to the target, a few look helpful by chance. A few helpful
-    sources therefore count only if there is evidence that at least one source is helpful. The Bayes
-    factor of this hypothesis, ``B``, is the mean of the sources' Bayes factors. Moreover, helpful
-    sources, few or many, count only if the sum of their shares is not small; each single share may
-    be small. If all runs are near the old tasks' optima, even helpful sources may look irrelevant,
-    because the runs vary too little. The verdict ``"irrelevant"`` therefore also requires that
-    ``B`` is at most one.
+    Among many sources that are unrelated to the target, a few look helpful by chance. If at most
+    half of the sources look helpful, these sources therefore count only if the Bayes factors of
+    all sources together are evidence that at least one source is helpful. The Bayes factor of this
+    hypothesis, ``B``, is the mean of the sources' Bayes factors. Moreover, helpful sources, few or
+    many, count only if the sum of their shares is not small; each single share may be small. If all
+    runs are near the old tasks' optima, even helpful sources may look irrelevant, because the runs
+    vary too little. The verdict ``"irrelevant"`` therefore also requires that ``B`` is at most one.
 
     Args:
         findings: The results of :func:`source_finding`, at least one.

@@ -260,9 +260,12 @@ def test_appending_keeps_every_cell(folder):
     assert runs.read_text().count("\n") == 2
 
 
-def test_a_space_is_written_to_a_file(folder):
+def test_a_space_is_written_to_a_file(folder, capsys):
+    cells = {"task": [*"aaaabbbbccccdddd"], "T": [40, 60, 90, 110] * 3 + [313, 333, 363, 383]}
+    pd.DataFrame({**cells, "log_loss": 0.1}).to_csv("old.csv", index=False)
     assert main(["space", "old.csv", *LOSS, "--output", "guess.json"]) == 0
-    assert SearchSpace.from_json("guess.json").columns == ["C", "gamma"]
+    assert SearchSpace.from_json("guess.json").columns == ["T"]
+    assert "unit: 'T' of task 'd' differs from most tasks, but" in capsys.readouterr().err
 
 
 def test_predictions_are_written_to_a_file(folder):
@@ -331,13 +334,9 @@ NO_PARAMETER = "A constraint uses 'cost', a column of the candidates that is not
         (["suggest", "space.json", ".", *LOSS], "is a folder: name a file in it"),
         (["suggest", "space.json", "--history", "old.csv", "old.csv", *LOSS], "is named twice"),
         ([*COMMAND[:2], "--history", "old.csv", "other.csv"], "has the column 'C', and another"),
-        (
-            [*COMMAND, "--outcome", "logloss"],
-            "suggest: In the history: The table has no column 'logloss' (a similar column is "
-            "'log_loss'): choose an existing column for --outcome. The table's columns are ",
-        ),
+        ([*COMMAND, "--outcome", "logloss"], "'log_loss'): choose an existing column for --out"),
         ([*COMMAND, "new.csv"], "No file new.csv: correct the path, or use --append"),
-        ([*COMMAND, "old.csv"], "old.csv is named as old runs and as this study's runs"),
+        ([*COMMAND, "old.csv"], "old.csv is given as old runs and as this study's runs"),
         ([*COMMAND, "runs.csv", "--runs", "runs.csv", *LOSS], "The third file and --runs both"),
         ([*COMMAND, "--append"], "--append adds rows to the file"),
         ([*COMMAND, *LOSS, "--run", "name"], "--run is for learning curves"),
@@ -386,11 +385,14 @@ def test_errors_are_one_sentence(folder, capsys, arguments, message):
     assert printed.out == ""
 
 
-def test_unknown_options_end_the_program_with_2(capsys):
+@pytest.mark.parametrize("option", ["--goal max", "--log", "--fixed C=2", "--history a", "--nope"])
+def test_wrong_options_end_the_program_with_2(option, capsys):
+    name, *_ = words = option.split()
     with pytest.raises(SystemExit) as caught:
-        main(["suggest", "--nonsense"])
+        main(["suggest", *words, *COMMAND[1:]])
     assert caught.value.code == 2
-    assert capsys.readouterr().err.endswith("--nonsense; --help lists all options.\n")
+    told = rf"{name}(: the option has taken the file space.json: put files first)?; --help lists"
+    assert re.search(told, capsys.readouterr().err)
 
 
 def test_a_repeated_option_adds_its_values():
@@ -416,7 +418,7 @@ def test_candidates_without_a_space(folder, capsys):
     assert runs["label"].isin(pool["label"]).all()
     assert runs["label"].is_unique
     assert main([*arguments, "-n", "20"]) == 2
-    assert "widen the space, or give --repeats." in capsys.readouterr().err
+    assert "widen the space, omit --same-in-batch, or give --repeats." in capsys.readouterr().err
 
 
 def test_fixed_values_and_constraints(capsys):

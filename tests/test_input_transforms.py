@@ -69,7 +69,7 @@ def test_transforms_that_learn_are_refused(transform) -> None:
     name = type(transform).__name__
     message = (
         f"{name} would learn its coefficients from one task, but all tasks need the same "
-        f"transform: pre-train the prior with {name}, or give the transform bounds="
+        f"transform: pre-train the prior with {name}, or set bounds= of the transform"
     )
     with pytest.raises(ValueError, match=message):
         frozen_input_transform(transform)

@@ -58,8 +58,8 @@ def mixed(members: Sequence[MultivariateNormal], shares: Tensor) -> Multivariate
         shares: A ``batch_shape x K`` tensor of weights that add up to one.
 
     Returns:
-        The normal distribution. Its covariance is the weighted average of the members' covariances,
-        plus the covariance of the members' means.
+        The normal distribution. Its covariance is the average of the members' covariances with the
+        weights ``shares``, plus the covariance of the members' means under the same weights.
     """
     parts = list(zip(members, shares.unsqueeze(-2).unbind(dim=-1), strict=True))
     mean = sum(share * member.mean for member, share in parts)
@@ -284,7 +284,7 @@ class AveragedGP(  # type: ignore[misc]
         return self.plain.num_inputs
 
     def _scale_and_shift(self, member: TransferModel) -> tuple[Tensor, Tensor]:
-        """Returns the scale and shift from a member's outcome units to the plain GP's units."""
+        """Returns the scale and shift that convert a member's outcomes to the plain GP's units."""
         (mean, stdv), (own_mean, own_stdv) = member.own_units, self.plain.own_units
         return stdv / own_stdv, (mean - own_mean) / own_stdv
 
@@ -467,7 +467,7 @@ class AveragedGP(  # type: ignore[misc]
     def _original_train_inputs(self, X: Tensor | None) -> None:
         """Sets the untransformed training inputs of all averaged models.
 
-        BoTorch's conditioning sets this attribute.
+        BoTorch's conditioning assigns to ``_original_train_inputs``.
         """
         for member in self.members.values():
             member._original_train_inputs = X

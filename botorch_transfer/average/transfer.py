@@ -40,15 +40,16 @@ from botorch_transfer.sources.scaml import ScaMLGP
 MEMBERS: Mapping[str, type[SourcePosteriorGP]] = {"population": PopulationGP, "scaml": ScaMLGP}
 
 #: Number of evaluations after which all models have the same weight in the averaged improvement.
-#: The evaluation with the most recent improvement counts as number one: see :func:`member_shares`.
+#: The evaluation that brought the most recent improvement counts as the first, see
+#: :func:`member_shares`.
 PATIENCE = 5
 
 
 #: Ratio of the first model's share of the prediction to the share of any other transfer model.
 LEADING = 0.25
 
-#: The sources cover a side of the unit cube if the distance from the side to the nearest source
-#: input is at most 0.05, or at most this value divided by the number of source points.
+#: The sources cover a side of the unit cube if the distance from the side to the nearest of ``N``
+#: source points is at most ``max(0.05, UNTRIED / N)``.
 UNTRIED = 3.0
 
 #: The plain GP's noise variance, with BoTorch's hyperprior and lower bound.
@@ -67,8 +68,8 @@ def member_shares(Y: Tensor, num_members: int, patience: int = PATIENCE) -> Tens
     Args:
         Y: A ``batch_shape x n`` tensor of outcomes, in the order of the evaluations.
         num_members: The number of models ``K``.
-        patience: The number of evaluations after which all models have the same share. Counting
-            starts at the evaluation with the most recent improvement, which is number one.
+        patience: The number of evaluations after which all models have the same share. The
+            evaluation that brought the most recent improvement counts as the first.
 
     Returns:
         A ``batch_shape x K`` tensor of shares that add up to one.
@@ -126,15 +127,16 @@ class TransferGP(AveragedGP):
             residual kernel, give ``members`` with ``partial(ScaMLGP, covar_module=...)``.
         outcome_transform: By default each model uses its own transform, and the plain GP's outcomes
             are standardized. If you give a transform, all models use this transform. Pass ``None``
-            if the outcomes are in the priors' units already. ``Log``, ``Bilog`` and ``Power``,
-            alone or first in a chain, also apply to source data.
+            if the outcomes are in the priors' units already. ``Log``, ``Bilog`` and ``Power`` also
+            transform source data; in a chain, they must come first.
         members: The averaged models without the plain GP, by name. Each is a class of transfer
             models, or a function that takes the same arguments as such a class and returns a model.
             The first model leads the search, see :func:`member_shares`. By default
             :class:`PopulationGP` and :class:`ScaMLGP`.
 
     Raises:
-        TypeError: If a model does not accept its prior.
+        TypeError: If a model does not accept its prior from a mapping, or if no model accepts a
+            single prior.
         ValueError: If there are no members, if a member predicts a mixture, if a member's own
             outcome transform does more than standardize, or if the names in ``prior`` differ from
             the members' names.
@@ -239,10 +241,9 @@ class TransferGP(AveragedGP):
 
         Returns:
             A ``2 x d`` tensor of bounds, after the input transform, one bound for each side of the
-            unit cube. A side's bound is infinite if a source input is close to this side: at a
-            distance of at most 0.05, or of at most 3 divided by the number of source points.
-            ``None`` if all bounds are infinite, or if no member's prior contains the sources'
-            inputs.
+            unit cube. A side's bound is infinite if the distance from this side to the nearest of
+            ``N`` source points is at most ``max(0.05, 3 / N)``. ``None`` if all bounds are
+            infinite, or if no member's prior contains the sources' inputs.
         """
         priors = (prior for prior in self.prior.values() if isinstance(prior, ConditionedPrior))
         if (prior := next(priors, None)) is None:
@@ -296,8 +297,8 @@ def _transform_of_plain(
 ) -> OutcomeTransform:
     """Builds the plain GP's outcome transform from the outcome transforms of the other members.
 
-    The members' common element-wise transforms are followed by a standardization. With few
-    outcomes, the standardization uses the mean and the scale of another member's standardization.
+    The members' common element-wise transforms are followed by a standardization. If the target has
+    too few outcomes, the missing mean or scale comes from the first member that standardizes.
     """
     parts = [split_transform(getattr(each, "outcome_transform", None)) for each in members.values()]
     steps, typical = parts[0][0], (torch.tensor(0.0), torch.tensor(1.0))

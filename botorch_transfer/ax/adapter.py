@@ -177,7 +177,8 @@ class TransferDataset(SupervisedDataset):
 class TransferAdapter(TorchAdapter):
     """Ax's ``TorchAdapter`` with old runs as source tasks.
 
-    Use it in your own generation strategy; :func:`transfer_generation_strategy` also creates it.
+    Use this adapter in your own generation strategy. The strategies of
+    :func:`transfer_generation_strategy` already contain this adapter.
     Metrics without old outcomes have Ax's default model.
 
     Args:

@@ -127,8 +127,8 @@ class TransferHistory:
         """Converts the objectives of Optuna studies to the objectives of an Ax experiment.
 
         The first objective of the studies corresponds to the first objective of the experiment, and
-        so on. Renames the columns of objectives. If the studies minimize and the experiment
-        maximizes an objective, or vice versa, multiplies the objective's outcomes by -1.
+        so on. Renames the columns of objectives. If studies and experiment have opposite directions
+        for an objective, the old outcomes of this objective are multiplied by -1.
 
         Args:
             objectives: Mapping from the experiment's objectives to 1 (maximize) or -1 (minimize).
@@ -339,8 +339,8 @@ class TransferHistory:
             goal: The metric.
             fixed: The values of the experiment's fixed parameters by name. In the runs of old Ax
                 experiments, these values replace the recorded values, as in Ax.
-            missing: The parameters whose values are given or assumed. Old runs may lack these
-                parameters.
+            missing: The parameters that old runs may lack, because the user's ``missing=``, the
+                status quo, a backfill value or ``fixed`` supplies a value.
 
         Returns:
             A table of these runs. The columns of parameters have the names in the experiment. If a

@@ -247,8 +247,8 @@ class TransferEarlyStoppingStrategy(BaseEarlyStoppingStrategy):
     Args:
         prior: The prior, fitted to old learning curves of the objective. When Ax loads a stored
             strategy, ``prior`` is a dictionary: the entry ``"prior"`` of :meth:`to_dict`.
-        probability: A trial is stopped if its final value is worse than the incumbent's final value
-            with a probability above this number.
+        probability: A trial is stopped if the probability that its final value is worse than the
+            incumbent's is above this number.
         **options: Options of Ax's ``BaseEarlyStoppingStrategy``.
 
     Example:
@@ -282,7 +282,7 @@ class TransferEarlyStoppingStrategy(BaseEarlyStoppingStrategy):
         if data is None or not self.is_eligible_any(trial_indices, experiment, data.full_df):
             return {}
         curves = curves_of(experiment, metric, -1.0 if minimize else 1.0)
-        reason = f"The probability to end worse than the best trial exceeds {self.probability:g}."
+        reason = f"This trial ends worse than the best with probability > {self.probability:g}."
         return {
             index: reason
             for index in trial_indices & curves.keys()
@@ -346,6 +346,6 @@ def transfer_report(client: Client, metric: str | None = None) -> pd.DataFrame:
     if metric not in found:
         raise UserInputError(
             f"metric is {metric!r}, but transfer models exist for {sorted(found) or 'no metric'}: "
-            "give a metric with a transfer model; if there is none, there is no report."
+            "give a metric with a transfer model. Other metrics have no report."
         )
     return report.transfer_report(found[metric])

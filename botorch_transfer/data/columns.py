@@ -84,8 +84,8 @@ def check_columns(
         changed: Whether the search space may have changed, so that the table may lack parameters.
 
     Returns:
-        The table. If a column name differs from the name of a parameter or a name in ``named`` only
-        in the Unicode form of accents, the latter name replaces the column name.
+        The table. A column name is replaced by the name of a parameter, or by a column name in
+        ``named``, if the two names are equal except for the Unicode form of accents.
 
     Raises:
         InputDataError: If a column is absent, occurs twice or has two uses, such as parameter and

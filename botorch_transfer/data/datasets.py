@@ -103,8 +103,8 @@ def task_names(sources: Sequence[SourceData] | Mapping[str, SourceData]) -> list
     if isinstance(sources, str) or not isinstance(sources, known):
         raise InputDataError(
             f"The source data are a {type(sources).__name__}: give a list or a mapping of tasks. "
-            "Convert a table by from_dataframe. Joint models do not take a saved prior. Other "
-            "models do: load the prior by its class, such as SourceGPs.load(path)."
+            "Convert a table by from_dataframe. If you have a saved prior, load the prior by its "
+            "class, such as SourceGPs.load(path). Joint models take tasks, but no saved prior."
         )
     is_one = isinstance(sources, SupervisedDataset | Tensor)
     if is_one or any(isinstance(value, Tensor) for value in sources):

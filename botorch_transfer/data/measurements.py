@@ -64,7 +64,8 @@ class Outcome:
 
     Args:
         name: The column of the outcome.
-        sign: 1 if large outcomes are good, -1 if small outcomes are good, 0 if the goal is unknown.
+        sign: 1 if large outcomes are good, -1 if small outcomes are good. If the goal is unknown,
+            ``sign`` is 0, and the modelled outcome is not defined.
         limit: The lower limit of the modelled outcome: smaller values are infeasible. ``None`` for
             an objective.
         noise: The column of standard errors; ``None`` if there is none.
@@ -417,7 +418,7 @@ def _errors(frame: DataFrame, name: str, values: Array, task: str | None) -> Arr
     spread = outcomes.transform("max") - outcomes.transform("min")
     is_large = given & (errors > spread) & (outcomes.transform("count") >= ENOUGH)
     if 2 * is_large.sum() > given.sum():
-        text = "Most standard errors in %r, such %s, exceed their task's outcome range: check them"
+        text = "Check %r: most standard errors, such %s, exceed all outcome differences in the task"
         logger.warning(text, name, _cell(frame, task, name, int(is_large.argmax())))
     known = values[needed & ~np.isin(values, codes(values))]
     is_code = given & np.isin(errors, parameter_codes(errors[given], known))

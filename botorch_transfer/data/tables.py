@@ -65,8 +65,8 @@ logger = logging.getLogger(__name__)
 ENOUGH_SAME, MOST = 3, 0.9
 
 #: A task that repeats another task is left out only if the repeating task has at least this number
-#: of different outcomes or, with three or four runs, if all its outcomes differ. Two tasks with few
-#: different outcomes may be equal by chance.
+#: of different outcomes or, with three or four runs, if no two of its outcomes are equal. Two tasks
+#: with few different outcomes may be equal by chance.
 ENOUGH_LEVELS = 5
 
 #: Bounds of rank correlations of outcomes. A task of ``n`` runs counts as *reversed* if its
@@ -123,7 +123,7 @@ def from_dataframe(
     """Converts a table with one row per run to source data.
 
     Cells such as ``>95``, ``29*`` and ``18 ± 2`` are converted to numbers. Cells such as ``n.d.``
-    and codes such as -999 count as missing outcomes; see the page on old runs as a table. Runs
+    and codes such as -999 count as missing outcomes; see the page "Old runs as a table". Runs
     without a finite outcome are dropped. With ``failed="worst"``, failed runs get the worst finite
     outcome of their task instead. A task without any finite outcome is left out. One log line per
     call counts the runs without an outcome and names the tasks that are left out.
@@ -168,11 +168,11 @@ def from_dataframe(
         missing: Values of parameters that a task does not record, by parameter name; ``None`` for
             an unknown value. A task does not record a parameter if the column is empty or absent.
         rename: Mapping from old to new names of columns.
-        changed: Whether the search space has changed since the runs. If ``False``, an error is
-            raised if a task does not record a parameter that is not in ``missing``, and a warning
-            counts the runs outside of the space. If ``True``, the value of such a parameter counts
-            as unknown. However, an error is raised if the parameter's column is absent and another
-            column has a similar name.
+        changed: Whether the search space has changed since the runs. If a task does not record a
+            parameter, and ``missing`` lacks this parameter, ``False`` raises an error, and ``True``
+            treats the parameter's value as unknown. However, ``True`` also raises an error if the
+            parameter's column is absent and another column has a similar name. With ``False``, a
+            warning counts the runs outside of the space.
         log: Whether to take the natural logarithm of the outcome. Standard errors are then divided
             by the outcomes. The target's outcomes must be logarithms, too.
         encode: Another encoding, for models whose inputs are not in the unit cube: a function that
@@ -444,7 +444,7 @@ def without_repeats(
     outcomes: Sequence[Outcome],
     task: str,
 ) -> DataFrame:
-    """Leaves out old tasks that repeat another old task, or runs of the current study.
+    """Leaves out each old task that repeats another old task or repeats runs of the current study.
 
     If one file has the runs of all studies, the old runs contain runs of the current study.
 
@@ -456,13 +456,14 @@ def without_repeats(
         task: The column of ``history`` that names the task.
 
     Returns:
-        The old runs of the remaining tasks. A task repeats another task if it shares at least 90 %
-        of its runs with the other task, and if the shared runs have at least five different
-        outcomes. If the task has only three or four runs, all its outcomes must differ instead. Of
-        two tasks with the same runs, one remains. A task repeats runs of the current study if the
-        task and the study share at least three different runs, and if one of two conditions holds:
-        (1) all outcomes of the shared runs differ; (2) the shared runs are at least 90 % of the
-        task's runs, and have at least two different outcomes.
+        The old runs of the remaining tasks. A task repeats another task if two conditions hold: at
+        least 90 % of its runs are also runs of the other task, and these shared runs have at least
+        five different outcomes. For a task with only three or four runs, the second condition is
+        that no two outcomes of the task are equal. Of two tasks with the same runs, one remains. A
+        task repeats runs of the current study if the task and the study share at least three
+        different runs, and if one of two conditions holds: (1) no two different shared runs have
+        equal outcomes; (2) the shared runs are at least 90 % of the task's runs, and have at least
+        two different outcomes.
     """
     history = _without_copies(history, space, outcomes, task)
     if runs is None:
@@ -496,7 +497,7 @@ def without_repeats(
 def _without_copies(
     history: DataFrame, space: SearchSpace, outcomes: Sequence[Outcome], task: str
 ) -> DataFrame:
-    """Leaves out old tasks that repeat another old task; see ``without_repeats``."""
+    """Leaves out each old task that repeats another old task; see ``without_repeats``."""
     names = [outcome.name for outcome in outcomes if outcome.name in history]
     columns = [*(name for name in space.columns if name in history), *names]
     tasks = history[task].map(str).to_numpy()

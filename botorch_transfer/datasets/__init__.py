@@ -93,7 +93,7 @@ def load_learning_curves(space: str) -> pd.DataFrame:
 
     Use these curves to test early stopping. On each of the 18 tasks, 40 configurations of the MLP
     were trained for 30 epochs, and 20 configurations of gradient boosting for 80 stages. The loss
-    is evaluated on a held-out half of the task's rows.
+    is evaluated on a held-out half of the task's classification data.
 
     Args:
         space: `"mlp"` or `"gbm"`.

@@ -201,8 +201,8 @@ class EnsembleWeights(SourceWeights):
     """Weights, adding up to one, of the source tasks and of the target's own model.
 
     These weights are called *shares*. The ensemble computes the shares, and passes them to
-    :meth:`set`. The shares are stored as a parameter that requires no gradient, so that they are
-    saved and copied with the hyperparameters.
+    :meth:`set`. The shares are a PyTorch parameter, so they are saved and copied with the
+    hyperparameters. The parameter requires no gradient, so optimizers do not change the shares.
 
     Args:
         num_tasks: The number of source tasks ``M``; all shares start at ``1 / (M + 1)``.

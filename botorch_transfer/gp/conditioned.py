@@ -671,7 +671,7 @@ class Coefficients(NamedTuple):
 
 
 def different_rows(X: Tensor, most: int) -> Tensor:
-    """Chooses distinct inputs at evenly spaced positions in the sorted list of distinct inputs.
+    """Sorts inputs, leaves out repeats, and chooses inputs at evenly spaced positions.
 
     Args:
         X: An ``N x d`` tensor of inputs.

@@ -66,8 +66,8 @@ class Part:
             are for the whitened kernel values, and the other rows are for the remaining kernel
             values. The columns are ``a_i`` for the mean, ``l_i`` for the variance, and ``C_i`` for
             the covariances with the ``T`` fixed inputs.
-        squares: A ``B x r`` tensor: the diagonal of ``S_i``. It multiplies the squares of whitened
-            kernel values. ``S_i`` is zero for kernel values that are not whitened.
+        squares: A ``B x r`` tensor: the first ``r`` diagonal elements of ``S_i``, which multiply
+            the squares of the whitened kernel values. All other elements of ``S_i`` are zero.
         factor: A ``B`` tensor: the factor ``q_i`` of each kernel in the covariance.
     """
 

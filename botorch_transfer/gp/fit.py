@@ -153,8 +153,9 @@ class MAPOptions:
             larger task, points at evenly spaced ranks are selected, from the worst to the best
             outcome.
         n_jobs: The number of joblib processes that fit chunks. ``None`` uses the settings of
-            ``joblib.parallel_config``, for example a dask cluster. With ``1``, this process fits
-            one chunk on each of PyTorch's threads. ``chunk_elements`` is divided among the threads.
+            ``joblib.parallel_config``, for example a dask cluster. With ``1`` and data on a CPU,
+            each of PyTorch's threads fits one chunk at a time. In this case only,
+            ``chunk_elements`` is divided by the number of threads.
         progress: Whether to show a progress bar over the chunks. By default, a fit of more than
             three seconds logs its expected duration, and shows a bar if the output is a terminal.
 

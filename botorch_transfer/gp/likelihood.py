@@ -438,8 +438,9 @@ class AddedNoiseLikelihood(GaussianLikelihood):
     variance in the same way as without added variances, and transforms the added variances with the
     model's outcome transform. Observations at new points have only the learned noise.
 
-    GPyTorch's ``FixedNoiseGaussianLikelihood`` with ``learn_additional_noise`` is similar. In this
-    class, however, ``noise`` excludes the added variances, and added variances may be zero.
+    GPyTorch's ``FixedNoiseGaussianLikelihood`` with ``learn_additional_noise`` is similar. An
+    ``AddedNoiseLikelihood``, however, has a ``noise`` that excludes the added variances, and allows
+    added variances of zero.
 
     Args:
         added: A ``batch_shape x n`` tensor of the known variances in the units of the outcomes;

@@ -99,8 +99,8 @@ def single_threaded_scipy() -> Iterator[None]:
     """Limits SciPy's BLAS to one thread in the whole process, while the context is active.
 
     A step of L-BFGS-B works on a dozen numbers, and is slower with several threads. If fits overlap
-    in time, only the first fit sets and resets the limit. If each fit did both, a later fit could
-    take the first fit's limit for the original limit, and leave the process with one thread.
+    in time, only the first fit sets the limit, and restores the original limit at its end. If a
+    second fit also did so, it would find a limit of one thread, and restore this limit at its end.
     """
     if not _in_force.acquire(blocking=False):
         yield
@@ -441,8 +441,8 @@ def kernel_params(kernel: Any, suffix: str = "") -> dict[str, Param]:
         suffix: The suffix of the names in the result.
 
     Returns:
-        A mapping with the key ``"lengthscale"`` and, for a ``ScaleKernel``, ``"outputscale"``. Both
-        keys end with the suffix.
+        A mapping with the key ``"lengthscale" + suffix`` and, for a ``ScaleKernel``, the key
+        ``"outputscale" + suffix``.
     """
     is_scaled = type(kernel) is ScaleKernel
     base = kernel.base_kernel if is_scaled else kernel
@@ -512,8 +512,8 @@ class ClosedFormObjective(FitObjective):
 
         Returns:
             ``True`` if three conditions hold: :meth:`params` returns all fitted parameters; each
-            model of a batch has its own parameters; and each hyperprior of fitted parameters is a
-            univariate prior of one of them.
+            model of a batch has its own parameters; and each hyperprior of a fitted parameter is
+            univariate, and is a prior of a parameter that :meth:`params` returns.
         """
         batch_shape = mll.model.train_targets.shape[:-1]
         own = {
@@ -638,14 +638,15 @@ class ClosedFormObjective(FitObjective):
 
 
 def is_gaussian_or_known(likelihood: Any) -> bool:
-    """Returns whether a likelihood has one learned noise variance, known variances, or both.
+    """Returns whether a likelihood has one learned noise variance, known variances, or their sum.
 
     Args:
         likelihood: The likelihood.
 
     Returns:
-        ``True`` for these three noise models. ``False`` for others, such as learned heteroskedastic
-        noise, and for GPyTorch's ``learn_additional_noise``.
+        ``True`` for one learned variance, for known variances, and for the sum of both in an
+        :class:`AddedNoiseLikelihood`. ``False`` for all other noise models, such as learned
+        heteroskedastic noise, and for the sum of both in GPyTorch's ``learn_additional_noise``.
     """
     if type(likelihood) in (FixedNoiseGaussianLikelihood, UnseenNoiseLikelihood):
         return likelihood.second_noise_covar is None

@@ -66,8 +66,8 @@ class StationaryFunction:
         Args:
             r2: A tensor of squared distances.
             log_scale: The logarithm of the signal variance, a tensor that broadcasts to ``r2``. The
-                logarithm is added to the exponent, because a multiplication of the large result by
-                the variance is slower.
+                logarithm is added to the exponent, which is faster than multiplying all covariances
+                by the variance.
 
         Returns:
             A tensor of covariances, differentiable with respect to both arguments.
@@ -176,7 +176,7 @@ class FixedPoints:
         self._shift = x2.detach().mean(dim=-2, keepdim=True)
         self._centred = self._shifted(x2)
         b, b2 = self._centred
-        # The matrix product also adds the squared norms. This saves a pass over the large result.
+        # The matrix product also adds the squared norms. This saves a pass over all distances.
         self._right = torch.cat([-2 * b, torch.ones_like(b2), b2], dim=-1).mT
 
     def _shifted(self, x: Tensor) -> tuple[Tensor, Tensor]:

@@ -244,8 +244,8 @@ class BoostedHierarchicalGP(HierarchicalGP):
 
         C_t(x, x') = P(x, x') + Cov[f(x) - A(x) f(X)],   f ~ GP(0, C)
 
-    Use BHGP for a hierarchy with many points in each level: BHGP is the cheapest model whose
-    uncertainty includes the sources' uncertainty. The variance of BHGP is never less than the
+    Use BHGP for a hierarchy with many points in each level. Of the hierarchical models that include
+    the sources' uncertainty, BHGP is the cheapest. The variance of BHGP is never less than the
     variance of MHGP.
 
     Args:

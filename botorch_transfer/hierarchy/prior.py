@@ -141,8 +141,8 @@ class ConditionedHierarchy(ConditionedBatch):
 
         Args:
             data: The data of all source tasks; the task index of a point is its level.
-            *own: Positional arguments for the constructor, starting with ``lengthscale``.
-            **named: The same arguments, given by name.
+            *own: Further arguments of the constructor by position, starting with ``lengthscale``.
+            **named: Further arguments of the constructor by name.
 
         Returns:
             The posterior.
@@ -430,11 +430,12 @@ class SourceHierarchy(ConditionedPrior):
             propagate: ``"covariance"`` for SHGP, ``"mean"`` for MHGP and BHGP.
             kernel: ``"rbf"``, ``"matern12"``, ``"matern32"`` or ``"matern52"``.
             hyperparameters: Hyperpriors, starts and bounds of the hyperparameters. Give one object
-                for all tasks, or a pair of objects: for the first task, and for all later tasks,
-                whose kernels describe differences. The defaults are values of the ScaML-GP paper,
-                except for a higher upper bound of the noise variance. The first task has the
-                paper's values for source tasks, and all later tasks have the paper's values for the
-                residual. ``None`` gives maximum likelihood, as in [Tighineanu2022hierarchical]_.
+                for all tasks, or a pair. The pair's first object is for the first task, and its
+                second object is for all later tasks, because their kernels describe differences.
+                The defaults are values of the ScaML-GP paper, except for a higher upper bound of
+                the noise variance. The first task has the paper's values for source tasks, and all
+                later tasks have the paper's values for the residual. ``None`` gives maximum
+                likelihood, as in [Tighineanu2022hierarchical]_.
             outcome_scale: Whether to standardize the outcomes of each task by itself
                 (``"per_task"``), of all tasks together (``"pooled"``), or not at all (``"raw"``).
             input_transform: A frozen transform of the inputs.

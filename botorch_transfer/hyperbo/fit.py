@@ -80,16 +80,16 @@ class PretrainingOptions:
             uniformly for each step.
         validation_every: The number of steps between evaluations of the validation loss, which is
             the NLL of the held-out tasks; by default a fiftieth of all steps.
-        patience: The run stops if this many evaluations of the validation loss in a row bring no
-            improvement.
+        patience: The run stops after ``patience`` consecutive evaluations of the validation loss
+            without improvement.
         seed: The seed of the sub-samples and of the choice of held-out tasks.
         progress: ``True`` for a progress bar over the steps, ``False`` for none. By default a run
             of more than three seconds logs its expected duration, and shows a bar if the output is
             a terminal.
         objective: ``"nll"``, for any data; ``"ekl"``, for tasks that were evaluated at the same
             inputs; or ``"nll+ekl"``. The empirical covariance of ``N`` tasks has at most rank
-            ``N - 1``. If tasks share more inputs than there are tasks, the EKL leaves most of the
-            GP undetermined: use ``"nll"`` or ``"nll+ekl"`` instead.
+            ``N - 1``. If ``N`` tasks share more than ``N`` inputs, the EKL leaves part of the GP
+            undetermined: use ``"nll"`` or ``"nll+ekl"`` instead.
         nll_weight: The weight of the NLL in ``"nll+ekl"``.
         groups: Sets of task indices for the EKL. The tasks of a set are compared at the inputs that
             all of them share. By default, all groups of tasks with shared inputs are found.
@@ -154,8 +154,8 @@ class EmpiricalGaussian:
     A group is a set of tasks that were evaluated at the same inputs. For a group of ``N`` tasks,
     ``Σ̃ = A Aᵀ`` is the covariance, over the tasks, of the outcomes at the group's inputs. The rank
     of ``Σ̃`` is less than ``N``, and often less than the number of inputs, so :func:`ekl` compares a
-    GP with the group only in the range (the column space) of ``Σ̃``. The tensors of groups with
-    fewer inputs or a lower rank are padded by zeros.
+    GP with the group only in the range (the column space) of ``Σ̃``. Zeros pad each group's tensors
+    to the largest number of inputs ``P`` and the largest rank ``R`` of all groups.
 
     Args:
         mean: A ``G x P`` tensor: for each of ``G`` groups, the mean ``μ̃`` over the group's tasks
@@ -481,8 +481,8 @@ class GroupEKL:
     The tasks of a group share inputs.
 
     Args:
-        X: A ``G x P x d`` tensor: the shared inputs of each group, padded by the group's first
-            input.
+        X: A ``G x P x d`` tensor: the shared inputs of each group. If a group has fewer than ``P``
+            inputs, copies of its first input fill the other rows.
         empirical: The empirical mean and covariance of the tasks' outcomes at these inputs.
         known_noise: A ``G x P`` tensor: known noise variances, averaged over the tasks of each
             group. A task with inferred noise contributes zero.

@@ -57,10 +57,11 @@ class PretrainedGP(ModularTransferGP):
             target; none by default.
         outcome_transform: The transform to the prior's units. The default depends on the prior's
             ``outcome_scale``. For ``"pooled"``, it is a standardization by the mean and standard
-            deviation of all source outcomes. For ``"per_task"``, the mean and standard deviation
-            also include the target's outcomes. For ``"raw"``, there is no transform. Pass ``None``
-            if the outcomes are in the prior's units already. ``Log``, ``Bilog`` and ``Power``,
-            alone or first in a chain, also apply to source data.
+            deviation of all source outcomes. For ``"per_task"``, it is a standardization by the
+            mean and standard deviation of all source and target outcomes together. For ``"raw"``,
+            there is no transform. Pass ``None`` if the outcomes are in the prior's units already.
+            ``Log``, ``Bilog`` and ``Power`` also transform source data; in a chain, they must come
+            first.
         input_transform: A frozen transform of the inputs; by default the prior's transform.
         finetune: Whether a fit changes mean, network, kernel and noise to maximize the target's
             marginal likelihood. Such a fit starts at the pre-trained values, and a Gaussian penalty

@@ -266,8 +266,8 @@ class PretrainedPrior(TransferPrior):
                 lie in the unit cube, or ``input_transform`` must map them to the unit cube.
             objective: ``"nll"``, for any data; ``"ekl"``, for tasks that were evaluated at the same
                 inputs; or ``"nll+ekl"``. The empirical covariance of ``N`` tasks has at most rank
-                ``N - 1``. If tasks share more inputs than there are tasks, the EKL leaves most of
-                the GP undetermined: use ``"nll"`` or ``"nll+ekl"`` instead.
+                ``N - 1``. If ``N`` tasks share more than ``N`` inputs, the EKL leaves part of the
+                GP undetermined: use ``"nll"`` or ``"nll+ekl"`` instead.
             outcome_scale: How to standardize the outcomes. ``"pooled"``: all tasks together, which
                 keeps the differences between the tasks' means. ``"per_task"``: each task by itself;
                 choose it if the tasks' means and scales are not comparable. ``"raw"``: not at all;
@@ -436,8 +436,8 @@ class PretrainedPrior(TransferPrior):
         Returns:
             ``None`` if the prior's units are raw; an unfitted prior has raw units. For ``"pooled"``
             units, a standardization by the mean and standard deviation of all source outcomes. For
-            ``"per_task"`` units, the mean and standard deviation also include the target's
-            outcomes.
+            ``"per_task"`` units, a standardization by the mean and standard deviation of all source
+            and target outcomes together.
         """
         moments = OutcomeMoments(self.num_points, self.outcome_mean, self.outcome_spread)
         return target_transform(self.outcome_scale, moments, batch_shape)

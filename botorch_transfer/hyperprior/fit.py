@@ -106,8 +106,8 @@ class DomainEstimates:
         dims: An ``N`` tensor of integers: each domain's number of inputs.
         context: A ``D x s`` tensor: ``s`` features that describe each input.
         log_likelihood: An ``N`` tensor: for each domain, the log marginal likelihood of its tasks.
-            If a lower bound replaces the fitted noise variance in ``noise``, the likelihood still
-            belongs to the fitted variance.
+            The likelihood is evaluated with the fitted noise variance, even if this variance is
+            below the lower bound and ``noise`` contains the bound.
         outcome_mean: An ``N`` tensor: for each domain, the mean of its tasks' mean outcomes, in the
             user's units.
         outcome_std: An ``N`` tensor: for each domain, the root mean square of the standard
@@ -418,7 +418,7 @@ def fit_normal(sample: Tensor, broad: float, name: str = "hyperparameter") -> Te
 
 def _warn_of_agreement(values: Tensor, name: str, family: str) -> None:
     logger.warning(
-        f"The estimates of the {name} (number: {len(values)}) differ too little for a fit by "
+        f"The estimates of the {name} ({len(values)} in all) differ too little for a fit by "
         f"maximum likelihood: a broad {family} distribution with their mean is used instead."
     )
 

@@ -164,8 +164,8 @@ class HyperpriorGP(ModularTransferGP):
         outcome_transform: The default standardizes by the target's outcomes, or by typical source
             moments if the target has fewer than two outcomes. If ``outcome_scale="raw"``, there is
             no transform by default. Pass ``None`` if the outcomes are in the hyperprior's units
-            already. ``Log``, ``Bilog`` and ``Power``, alone or first in a chain, also apply to
-            source data.
+            already. ``Log``, ``Bilog`` and ``Power`` also transform source data; in a chain, they
+            must come first.
         input_transform: A frozen transform of the inputs to the unit cube, for instance
             ``Normalize(d, bounds=...)``; by default the source domains' common transform, if it has
             ``d`` inputs.
@@ -266,8 +266,8 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
         outcome_transform: The default standardizes by the target's outcomes, or by typical source
             moments if the target has fewer than two outcomes. If ``outcome_scale="raw"``, there is
             no transform by default. Pass ``None`` if the outcomes are in the hyperprior's units
-            already. ``Log``, ``Bilog`` and ``Power``, alone or first in a chain, also apply to
-            source data.
+            already. ``Log``, ``Bilog`` and ``Power`` also transform source data; in a chain, they
+            must come first.
         input_transform: A frozen transform of the inputs to the unit cube, for instance
             ``Normalize(d, bounds=...)``; by default the source domains' common transform, if it has
             ``d`` inputs.
@@ -470,8 +470,8 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
             Y: A ``batch_shape x q x 1`` tensor of outcomes; or a
                 ``batch_shape x num_members x q x 1`` tensor of outcomes for each member. As in
                 BoTorch's fully Bayesian models, a dimension of size ``num_members`` before ``q`` is
-                interpreted as the members. To condition on a batch of exactly this size, split the
-                batch into two parts.
+                taken for the members. If the last dimension of ``batch_shape`` has this size, split
+                the batch and condition on each part.
             noise: A tensor of known noise variances, with the shape of ``Y``.
             **kwargs: Further arguments of BoTorch's conditioning.
 

@@ -449,7 +449,7 @@ def hierarchical_negative_log_likelihood(
     r"""Estimates each task's ``-log p(D)`` under a hyperprior; ``D`` are all outcomes of the task.
 
     Use these values to compare hyperpriors on tasks that were not used for learning; lower is
-    better. The values are the second metric of the papers. The estimate is
+    better. The papers on HyperBO+ and MPHD report this metric. The estimate is
     ``-log mean_q p(D | θ_q)`` over draws ``θ_q`` from the hyperprior. It is Eq. 2 of
     [Fan2022hyperboplus]_ without the factor ``p(θ_q)``, which would count the hyperprior twice.
 

@@ -326,11 +326,11 @@ class LinearCoregionalizationKernel(CoregionalizationKernel):
 
 
 def start_factor(num_tasks: int, rank: int | None = None) -> Tensor:
-    """Returns the initial factor ``F`` of a task covariance ``F Fᵀ = 11ᵀ + εI``.
+    """Returns the initial factor ``F`` of a task covariance ``F Fᵀ ≈ 11ᵀ + εI``.
 
-    If ``rank = T``, ``F`` is the symmetric square root, so that fits treat all tasks alike. If
-    ``rank < T``, ``F`` consists of the first columns of the Cholesky factor, and ``F Fᵀ`` is only
-    an approximation.
+    If ``rank = T``, ``F`` is the symmetric square root of ``11ᵀ + εI``, so that fits treat all
+    tasks alike. If ``rank < T``, ``F`` consists of the first columns of this matrix's Cholesky
+    factor.
 
     Args:
         num_tasks: The number of tasks ``T``, target included.

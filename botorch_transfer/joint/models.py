@@ -230,8 +230,8 @@ class JointTransferGP(TargetGP):
         """Fits the hyperparameters of all tasks; ``fit_gpytorch_mll`` calls this method.
 
         By default, a fit has three starts: the current hyperparameters, and two samples of the
-        hyperpriors. If three starts need more memory than ``max_bytes``, a fit uses one sample or
-        none. The expected duration of a long fit is logged (``logging.INFO``).
+        hyperpriors. If three starts need more memory than ``max_bytes``, the fit omits one or both
+        samples. The expected duration of a long fit is logged (``logging.INFO``).
 
         Args:
             mll: The marginal log likelihood of this model.

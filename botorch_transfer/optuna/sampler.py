@@ -83,9 +83,10 @@ class TransferSampler(BaseSampler):
 
     **Parameters.** The model suggests values for the parameters that occur in all complete trials
     of the study, within the distributions of the study. The history may lack some of these
-    parameters. With ``space=``, the model only suggests parameters of this space. Before the first
-    complete trial, the model suggests the parameters of the history. A suggested value outside the
-    parameter's distribution in the study is changed to the nearest value in this distribution.
+    parameters. With ``space=``, the model suggests only parameters of this space. Before the first
+    complete trial, the model suggests the parameters of ``space=``; without ``space=``, the
+    parameters of the history. A suggested value outside the parameter's distribution in the study
+    is changed to the nearest value in this distribution.
     ``independent_sampler`` samples all other parameters. It also samples a conditional parameter if
     the objective function asks for this parameter although its condition is false. The range,
     scale, type and choices of a parameter may differ from the history: the sampler converts old
@@ -101,9 +102,9 @@ class TransferSampler(BaseSampler):
     :func:`history_from_optuna`. If a trial lacks the value of one objective or constraint, its
     other values are still used.
 
-    **Several objectives.** The sampler maximizes the expected hypervolume improvement of up to
-    three objectives. The history must contain at least one of the objectives. If the history lacks
-    an objective or a constraint, a plain GP models it.
+    **Several objectives.** With two or three objectives, the sampler maximizes the expected
+    hypervolume improvement. More objectives raise an error. The history must contain at least one
+    of the objectives. If the history lacks an objective or a constraint, a plain GP models it.
 
     If all configurations have been tried, the sampler repeats a random configuration.
 
@@ -263,7 +264,7 @@ class TransferSampler(BaseSampler):
         if not all(isinstance(value, SupportsFloat) for value in values):
             raise TypeError(f"constraints_func returned {found!r}: return a list of numbers.")
         if {bool, np.bool_} & {*map(type, values)}:
-            text = "constraints_func returns booleans; True counts as a violation: return numbers"
+            text = "constraints_func returns booleans, and True is read as violated: return numbers"
             logger.warning(text)
         return values
 

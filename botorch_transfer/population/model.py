@@ -137,7 +137,7 @@ class PopulationKernel(PriorKernel):
     Args:
         residual: The kernel of a random function ``g``. The target's own function ``h`` is ``g``
             minus the mean of ``g`` over the reference points (some of the source inputs).
-        common: Mean module that evaluates ``μ``. The module's attribute ``gps`` also evaluates
+        common: Mean module that evaluates ``μ``. Its attribute ``gps`` evaluates both ``μ`` and
             ``Σ``.
         scale: The moments of scale and level.
     """
@@ -154,7 +154,7 @@ class PopulationKernel(PriorKernel):
         return PopulationKernel(self.residual[index], self.common, self.scale[index])
 
     def unscaled(self, x1: Tensor, x2: Tensor, diag: bool = False) -> Tensor:
-        """Evaluates the covariance of the target's function if the scale is one and the level zero.
+        """Evaluates the covariance of the target's function for scale one and level zero.
 
         Args:
             x1: A ``batch_shape x n1 x d`` tensor of inputs.
@@ -266,8 +266,8 @@ class PopulationGP(SourcePosteriorGP):
     r"""The target as a new task of a hierarchical GP with hyperparameters fitted to the sources.
 
     The target is ``a + b (c(x) + h(x))``. The common function is ``c ~ GP(μ, Σ)``, given all source
-    tasks. The target's own function is ``h ~ GP(0, k)``; the average of each draw of ``h`` over the
-    reference points (some of the source inputs) is zero. Level ``a`` and scale ``b`` have the
+    tasks. The target's own function is ``h ~ GP(0, k)``. Each draw of ``h`` averages to zero over
+    the reference points (some of the source inputs). Level ``a`` and scale ``b`` have the
     distribution of the sources' levels and scales, except for two cases of small probability: ``b``
     may be negative (the target is good where the sources are bad), and ``a`` may be far from the
     sources' levels. The posterior of the scale is discrete, with nine positive and nine negative
@@ -292,6 +292,10 @@ class PopulationGP(SourcePosteriorGP):
             reference points, and ``k`` is the covariance of ``h``. The default is the kernel of the
             source tasks' own functions, with fixed hyperparameters. If you give a kernel, its
             parameters are fitted to the target.
+        outcome_transform: The transform of ``train_Y`` to the prior's units; by default a
+            standardization by the mean of the source tasks' levels and the geometric mean of their
+            scales. ``None`` if ``train_Y`` already has the prior's units. ``Log``, ``Bilog`` and
+            ``Power`` also transform source data; in a chain, they must come first.
 
     Raises:
         ValueError: If the input transform is not frozen, or differs from the prior's transform.

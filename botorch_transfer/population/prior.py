@@ -328,8 +328,9 @@ class _OwnPart(NamedTuple):
         ``y`` of the task's function at inducing inputs, with the noise covariance ``Λ⁻¹``. Only
         ``Λ`` and ``Λ y`` are computed, because ``Λ`` may be singular. The covariance of the
         residual of the condensed data is ``R = G + Λ⁻¹``, where ``G`` is the covariance of level
-        plus own function at the inducing inputs. This ``R`` prevents rows between the inducing
-        inputs from counting as independent observations of the common function.
+        plus own function at the inducing inputs. ``R`` contains ``G`` because all rows share the
+        task's own function. Without ``G``, the rows would count as independent observations of the
+        common function.
         """
         if len(X) <= MAX_ROWS_OF_TASK:
             root = psd_safe_cholesky(self.covariance(X, X) + noise.diag())
@@ -409,9 +410,9 @@ class PopulationOptions:
 def thinned(tasks: Observations, max_points: int) -> Observations:
     """Selects about the same fraction of each task's points, but at least five points per task.
 
-    If there are too many tasks for five points each, some tasks are left out. The remaining tasks
-    have evenly spaced ranks of the tasks' mean absolute outcomes. The result does not depend on the
-    order of the tasks.
+    If there are too many tasks for five points each, some tasks are left out. To choose the kept
+    tasks, all tasks are sorted by their mean absolute outcome, and tasks at evenly spaced positions
+    are taken. The result does not depend on the order of the tasks.
 
     Args:
         tasks: The data of all tasks.
@@ -441,7 +442,7 @@ def thinned(tasks: Observations, max_points: int) -> Observations:
 
 
 def _spread_out(tasks: Observations, most: int) -> Tensor:
-    """Selects tasks at evenly spaced ranks of the tasks' mean absolute outcomes.
+    """Sorts tasks by mean absolute outcome, and selects tasks at evenly spaced positions.
 
     Returns the indices of the selected tasks, ascending. At most ``most`` tasks are selected.
     """
@@ -506,9 +507,8 @@ class PopulationObjective:
         """Returns the lower and upper bounds of the optimized parameters, a ``2 x k`` tensor.
 
         If an input never varies, the data do not determine its lengthscale. In this case, the
-        lengthscale is fixed to a short value, so that predictions for other values of the input
-        return to the prior. In addition, the upper bounds of the signal variances are lowered to
-        one.
+        signal variances have the upper bound one, and the lengthscale is fixed to a short value, so
+        that predictions for other values of the input return to the prior.
         """
         d, M = self._dim, self._num_tasks
         pairs = [(-4.0, 6.0)] * d + [(-5.0, 7.0)] * d

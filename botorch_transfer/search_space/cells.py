@@ -242,7 +242,8 @@ def read_table(path: str | PathLike[str], choices: Container[str] = ()) -> DataF
     Cells of a text file are separated by commas, semicolons, tabs or vertical bars. Unless commas
     separate the cells, numbers may have a decimal comma and separators of thousands, see
     :func:`decimal_points`. The index of the table holds row numbers as in a spreadsheet: the row of
-    column names is row 1. Empty rows are left out.
+    column names is row 1. Empty rows are left out. A warning is logged if the first row seems to
+    hold values instead of column names.
 
     Args:
         path: A text file, or an Excel file (``.xlsx``; needs openpyxl), whose first sheet is read.
@@ -286,7 +287,11 @@ def read_table(path: str | PathLike[str], choices: Container[str] = ()) -> DataF
             frame[name] = text[name].map(stripped)
     unnamed = [n for n in frame if str(n).startswith("Unnamed: ") and frame[n].notna().any()]
     if len(unnamed) > 1 and 2 * len(unnamed) >= len(frame.columns):
-        raise ValueError(f"{path} lacks column names: delete rows above the row of column names.")
+        raise ValueError(f"{path} has unnamed columns: name them, or delete rows above the names.")
+    numbers = [n for n in frame if re.match(NUMBER, str(n).replace(",", "."))]
+    if numbers and all((frame[n] == n).any() for n in frame if n not in numbers):
+        note = "%s seems to have no column names (its first row is %s): add a row of column names"
+        logger.warning(note, path, ", ".join(map(str, frame.columns[:5])))
     return frame.dropna(how="all")
 
 
@@ -387,7 +392,7 @@ def stripped(cell: Any) -> Any:
 def as_known(names: Iterable[Any], known: Iterable[Any]) -> list[str]:
     """Converts names to text, and unifies the Unicode form of their accents.
 
-    If a name differs from a name in ``known`` only in this form, the name in ``known`` replaces it.
+    A name is replaced by a name in ``known`` if the two names are equal except for this form.
 
     Example:
         >>> as_known(["e\u0301t\u00e9", 1], ["\u00e9t\u00e9"]) == ["\u00e9t\u00e9", "1"]
@@ -428,34 +433,29 @@ def plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def refuse_cell(
-    bad: Any, column: Series, reason: str, what: str = "The column", verb: str = "has"
-) -> None:
+def refuse_cell(bad: Any, column: Series, reason: str, what: str = "The column has") -> None:
     """Raises an ``InputDataError`` about the first cell for which ``bad`` is true, if any.
 
     Args:
         bad: An ``n`` array: whether each cell is invalid.
         column: A column with ``n`` cells.
         reason: The end of the message, after the value and the row of the cell.
-        what: The first words of the message, before the name of the column.
-        verb: The verb of the message, between the name of the column and the value of the cell.
+        what: The first words of the message. The name of the column precedes the last word.
 
     Raises:
         InputDataError: If a cell is invalid.
     """
-    for sentence in _about_first(bad, column, reason, what, verb):
+    for sentence in _about_first(bad, column, reason, what):
         raise InputDataError(sentence)
 
 
 def log_cell(bad: Any, column: Series, reason: str, level: int = logging.WARNING) -> None:
     """Logs a message about the first cell for which ``bad`` is true; see ``refuse_cell``."""
-    for sentence in _about_first(bad, column, reason):
+    for sentence in _about_first(bad, column, reason, "The column has"):
         logger.log(level, sentence)
 
 
-def _about_first(
-    bad: Any, column: Series, reason: str, what: str = "The column", verb: str = "has"
-) -> Iterator[str]:
+def _about_first(bad: Any, column: Series, reason: str, what: str) -> Iterator[str]:
     """Yields a message about the first cell for which ``bad`` is true, if there is such a cell."""
     bad = np.asarray(bad, dtype=np.bool_)
     if not bad.any():
@@ -463,6 +463,7 @@ def _about_first(
     first, others = int(np.argmax(bad)), int(bad.sum()) - 1
     cell = plain(column.iloc[first])
     remarks = [remark for kind, remark in REMARKS.items() if re.fullmatch(kind, str(cell))]
+    what, verb = what.rsplit(maxsplit=1)
     found = f"{verb} {cell!r}" if column.notna().iloc[first] else "has no value"
     rows = {0: "", 1: " (and one more row)"}.get(others, f" (and {others:,} more rows)")
     where = f"{''.join(remarks)} in row {column.index[first]}{rows}"

@@ -25,6 +25,7 @@ from botorch_transfer.search_space.cells import (
     DATE,
     DURATION,
     is_text,
+    log_cell,
     plain,
     rows_of_tasks,
     sheets,
@@ -66,6 +67,9 @@ MAX_CHOICES = 100
 #: Empty cells of a column of choices count as the choice "none" if their share of all cells is at
 #: least this value. With more than ten choices, half of the average share of a choice is enough.
 MANY_EMPTY = 0.05
+
+#: Pattern of choices that may stand for an unknown value.
+UNKNOWN = r"[?–—-]+|<?(NA|na)>?|(?i:\W*(n[/. ]a|#nv|nan|unknown|missing|tbd|not (known|given))\W*)"
 
 #: Pattern of names of columns that hold the place, time, number or seed of a run.
 NOTES = re.compile(
@@ -134,7 +138,8 @@ def guess_space(
 
     The range of a parameter is the range of its column, without codes of missing values such as
     -999, and without a number that is far from all others, maybe a typing error. Rows of tasks with
-    names such as "Total" are left out.
+    names such as "Total" are left out. A warning is logged if a choice may stand for an unknown
+    value, such as "?", or may be a typing error.
 
     Args:
         frame: The table, one row per run. Text such as ``"110 °C"`` is read as a number.
@@ -181,7 +186,7 @@ def guess_space(
         frame = frame.iloc[without_summaries(rows_of_tasks(frame[task]), frame.index)]
     tasks = None if task is None else frame[task]
     if task is None and "task" in columns:
-        logger.warning("'task' counts as a parameter: if it has names of tasks, give task='task'")
+        logger.warning("'task' is a parameter: if this column has task names, give task='task'")
     unused = {n: reason for n in columns if (reason := _describes_runs(frame[n], tasks))}
     labels = [name for name in columns if name not in [*map(str, given.columns)]]
     unused |= {name: "identifies a run" for name in labels if frame[name].is_unique}
@@ -196,7 +201,7 @@ def guess_space(
             logger.warning(message, name)
         for other in outcomes:
             if _is_almost(frame[name], frame[other], tasks):
-                message = "If %r is an outcome, add it to leave_out= (highly correlated with %r)"
+                message = "Add %r to leave_out= if this column is an outcome: it correlates with %r"
                 logger.warning(message, name, other)
     found: dict[str, Parameter] = {}
     # Complete columns first: they may be parents of columns with empty cells.
@@ -217,15 +222,32 @@ def guess_space(
             unused[name] = guessed
             continue
         found[name] = guessed
+        if isinstance(guessed, CategoricalParameter):
+            _warn_of_choices(column.dropna().astype(str))
     listed = "; ".join(f"{name!r} {unused[name]}" for name in columns if name in unused)
     if unused:
         has_remedy = any(": " in reason for reason in unused.values())
-        level = logging.WARNING if copies or has_remedy else logging.INFO
-        logger.log(level, "Columns that are left out: %s", listed)
+        log = logger.warning if copies or has_remedy else logger.info
+        log("Columns that are left out: %s", listed)
     if not found:
         problem = "No column is left as a parameter: add columns with the settings of each run."
         raise InputDataError(f"{problem} Left out: {listed}." if unused else problem)
     return SearchSpace(list(found.values()))
+
+
+def _warn_of_choices(texts: Series) -> None:
+    """Warns of choices that may stand for unknown values, or may be typing errors.
+
+    A choice may be a typing error if it occurs once, and if another order of the letters in its
+    words gives a choice that occurs at least three times.
+    """
+    # Next to a choice "+", the choice "-" means "without".
+    unknown = texts.str.fullmatch(UNKNOWN) & ~(texts.eq("-") & ("+" in {*texts}))
+    log_cell(unknown, texts, "which counts as a choice: if the value is unknown, empty the cell")
+    forms = texts.str.replace(r"[^\W\d_]{3,}", lambda m: "".join(sorted(m[0])), regex=True)
+    usual, counts = texts.groupby(forms).transform(lambda t: t.mode()[0]), texts.value_counts()
+    odd = (texts.map(counts) == 1) & (usual.map(counts) > 2)
+    log_cell(odd, texts, f"maybe instead of {usual[odd].head(1).squeeze()!r}: correct the cell")
 
 
 def is_measure(name: str) -> bool:
@@ -281,9 +303,8 @@ def _is_almost(column: Series, outcome: Series, tasks: Series | None) -> bool:
     both = DataFrame({"a": to_numeric(column, "coerce"), "b": to_numeric(outcome, "coerce")})
     both["task"] = "" if tasks is None else tasks.to_numpy()
     both = both.replace([np.inf, -np.inf], np.nan).dropna(subset=["a", "b"])
-    groups = [g[["a", "b"]] for _, g in both.groupby("task")]
-    enough = [g.rank() for g in groups if len(g) >= 5 and g["a"].nunique() >= 5]
-    found = [abs(g["a"].corr(g["b"])) for g in enough]
+    enough = [g for _, g in both.groupby("task") if g["a"].nunique() >= 5]
+    found = [abs(g["a"].rank().corr(g["b"].rank())) for g in enough]
     return bool(found) and min(found) > ALMOST_THE_OUTCOME
 
 
@@ -309,10 +330,12 @@ def _copies(frame: DataFrame, columns: Sequence[str]) -> dict[str, str]:
 
 def _guess(column: Series, num_rows: int, active_if: ActiveIf | None = None) -> Parameter | str:
     """Guesses the parameter of a column. If the column is not a parameter, returns the reason."""
-    name, values = str(column.name), column.unique()
-    if len(values) < 2:
+    name = str(column.name)
+    is_choice = is_bool_dtype(column.dtype) or not is_numeric_dtype(column.dtype)
+    finite = column if is_choice else column[np.isfinite(column)]
+    if len(values := finite.unique()) < 2:
         return "never changes"
-    if is_bool_dtype(column.dtype) or not is_numeric_dtype(column.dtype):
+    if is_choice:
         choices = sorted((plain(value) for value in values), key=str)
         once = [text for text, number in Counter(map(str, column)).items() if number == 1]
         sentences = [text for text in once if text.count(" ") >= 2]
@@ -330,10 +353,7 @@ def _guess(column: Series, num_rows: int, active_if: ActiveIf | None = None) -> 
         if is_dropped:
             return "hardly repeats"
         return CategoricalParameter(name, choices, active_if)
-    finite = column[np.isfinite(column)]
-    numbers = np.sort(finite.unique())
-    if len(numbers) < 2:
-        return "never changes"
+    numbers = np.sort(values)
     log = _is_logarithmic(finite.to_numpy(dtype=np.float64))
     decades = np.log10(numbers[-1] / numbers[1]) if numbers[0] == 0 else 0.0
     if decades >= MANY_DECADES and _is_logarithmic(finite[finite > 0].to_numpy(np.float64)):
@@ -372,8 +392,6 @@ def find_condition(frame: DataFrame, name: str, parents: list[Parameter]) -> dic
 def _is_logarithmic(values: NDArray[np.float64]) -> bool:
     if values.min() <= 0 or values.max() < LOG_RATIO * values.min():
         return False
-    off = [
-        abs(np.median(scaled) - (scaled.min() + scaled.max()) / 2) / np.ptp(scaled)
-        for scaled in (np.log(values), values)
-    ]
+    low, middle, high = np.quantile([np.log(values), values], [0.0, 0.5, 1.0], axis=1)
+    off = np.abs(middle - (low + high) / 2) / (high - low)
     return bool(off[0] < off[1])

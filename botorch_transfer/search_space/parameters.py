@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pandas import NA, DataFrame, Series, to_numeric
 
-from botorch_transfer.search_space.cells import hint, parameter_codes, refuse_cell, stripped
+from botorch_transfer.search_space.cells import NUMBER, hint, parameter_codes, refuse_cell, stripped
 
 Array = NDArray[np.float64]
 ActiveIf = Mapping[str, Any]
@@ -32,8 +32,8 @@ MAX_NUMBER = 2**53
 class Parameter(ABC):
     """Base class of parameters. A parameter maps one column of a table to points of the unit cube.
 
-    Subclass it to add a kind of parameter. Methods ignore ``active_if``: the search space passes
-    only rows in which the parameter is active.
+    To add a kind of parameter, write a subclass. Methods ignore ``active_if``: the search space
+    passes only rows in which the parameter is active.
     """
 
     name: str
@@ -161,7 +161,7 @@ def _as_tuple(values: Any) -> tuple[Any, ...]:
 
 
 #: Raises an error about a cell in the column of a parameter; see :func:`~.cells.refuse_cell`.
-refuse_where = partial(refuse_cell, what="Parameter", verb="is")
+refuse_where = partial(refuse_cell, what="Parameter is")
 
 
 def read_values(column: Series) -> Series:
@@ -508,8 +508,8 @@ class _ListedParameter(Parameter):
         """Looks up each cell of a column in ``places``; blanks around text are ignored.
 
         If a text is not a key of ``places``, it is looked up as a number, if possible. If a number
-        is not a key, it is looked up as text. The result for a cell that is not found is
-        ``nowhere``.
+        is not a key, it is looked up as text. For a cell that is not found, the result is the
+        argument ``nowhere``.
         """
         places = {stripped(value): place for value, place in places.items()} | {**places}
 
@@ -542,7 +542,8 @@ class OrdinalParameter(_ListedParameter):
 
     Args:
         name: Column of the table that holds the parameter.
-        values: All values in order. Numbers must increase by more than rounding errors (1e-9).
+        values: All values in order. Numbers must increase by more than rounding errors (1e-9), also
+            if they are text such as ``"50"`` or, with the same unit, ``"50 mL"``.
         log: Whether to encode logarithms. All values must then be positive numbers.
         active_if: See :class:`FloatParameter`.
 
@@ -567,6 +568,9 @@ class OrdinalParameter(_ListedParameter):
         numbers = self._numbers if self.is_numeric else np.empty(0)
         if np.abs(numbers).max(initial=0) > MAX_NUMBER:
             yield f"has the values {self.values}: give numbers up to 2**53"
+        parts = Series(self.values, dtype=object).astype(str).str.extract(NUMBER)
+        if parts["number"].notna().all() and parts["unit"].nunique(dropna=False) == 1:
+            numbers = parts["number"].to_numpy(np.float64)  # also of text such as "50 mL"
         if not (np.diff(numbers) > 1e-9 * np.abs(numbers[1:])).all():
             yield (
                 f"has the values {self.values}: list numbers in increasing order and further apart "
@@ -590,15 +594,13 @@ class OrdinalParameter(_ListedParameter):
         ranks, positions = self._ranks(frame[self.name]), self.unit_grid()[:, 0]
         other = np.full(len(ranks), np.nan)
         if self.is_numeric and self.size > 1:
-            numbers, values = read_numbers(frame[self.name]), self._numbers
-            if self.log:
-                with np.errstate(invalid="ignore", divide="ignore"):  # such as logarithms of 0
-                    numbers, values = np.log(numbers), np.log(values)
+            given, scale = read_numbers(frame[self.name]), np.log if self.log else np.asarray
+            with np.errstate(invalid="ignore", divide="ignore"):  # such as logarithms of 0
+                numbers, values = scale(given), scale(self._numbers)
             gap = np.searchsorted(values[1:-1], numbers)
             slopes = np.diff(positions) / np.diff(values)
             other = positions[gap] + slopes[gap] * (numbers - values[gap])
             other[~np.isfinite(other)] = np.nan
-            given = read_numbers(frame[self.name])
             other[np.isin(given, parameter_codes(given[ranks < 0], self._numbers))] = np.nan
         return np.where(ranks < 0, other, positions[ranks])[:, None]
 

@@ -97,10 +97,10 @@ def check_table(frame: DataFrame, columns: Collection[Any], known: Iterable[Any]
         known: Further names that columns of the table may have.
 
     Returns:
-        The table with column names as text: the name 1 becomes ``"1"``. If a column name differs
-        from a name in ``columns`` or ``known`` only in the Unicode form of accents, the latter name
-        replaces the column name. Named levels of the index become columns, unless there is a column
-        with this name.
+        The table with column names as text: the name 1 becomes ``"1"``. A column name is
+        replaced by a name in ``columns`` or ``known`` if the two names are equal except for the
+        Unicode form of accents. A named level of the index becomes a column, unless the table
+        already has a column with this name.
 
     Raises:
         InputDataError: If ``frame`` is not a ``DataFrame``, if column names have several levels, or

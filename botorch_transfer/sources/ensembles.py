@@ -202,11 +202,10 @@ class RankWeightedGP(EnsembleGP):
     Each source posterior is sampled ``NUM_SAMPLES`` times at the target's points. The target's own
     model is sampled as often, but from its leave-one-out posteriors. A model's weight is the
     fraction of samples in which the model misranks the fewest pairs of points. If several models
-    tie in a sample, the sample counts in equal parts for these models. For each model, the
-    misranked pairs are counted in each sample. A source has weight zero if the median of its counts
-    exceeds the 95th percentile of the counts of the target's own model. Use the class if the
-    sources resemble the target up to a monotone transform of their outcomes, because ranks do not
-    depend on offsets and scales.
+    tie in a sample, the sample is divided equally among these models. A source has weight zero if
+    its median number of misranked pairs, over the samples, exceeds the 95th percentile of this
+    number for the target's own model. Use the class if the sources resemble the target up to a
+    monotone transform of their outcomes, because ranks do not depend on offsets and scales.
 
     The constructor and each fit compute the weights; conditioning, fantasies and leave-one-out
     predictions keep the weights. With fewer than two target points there are no pairs to rank, so
@@ -322,8 +321,8 @@ def leave_one_out_draws(
         error: A ``S x n`` tensor of standard normal numbers for ``ε``.
 
     Returns:
-        A ``batch_shape x S x n x n`` tensor: row ``j`` is a sample from the posterior without point
-        ``j``, at all points, minus the prior mean.
+        A ``batch_shape x S x n x n`` tensor: row ``j`` has the values, at all points, of a sample
+        from the posterior without point ``j``. The prior mean is subtracted from the values.
     """
     prior = latent @ symmetric_root(covariance)
     errors = residual.unsqueeze(-2) - prior - error * noise.sqrt().unsqueeze(-2)

@@ -188,7 +188,7 @@ _DECIMALS = 6
 def screened_tasks(
     gps: ConditionedGPs, X: Tensor, Y: Tensor, residual: Tensor, number: int
 ) -> Tensor:
-    r"""Selects the source tasks with the highest evidence for the target's outcomes.
+    r"""Selects the source tasks under which the target's outcomes have the highest evidence.
 
     Let ``μ_m`` and ``K_m`` be the posterior mean and covariance of task ``m`` at the target's
     points. Let ``R`` be the covariance of residual plus noise. The evidence of a task is averaged
@@ -230,9 +230,10 @@ def screened_tasks(
 
 
 def _log_evidence_of_all(gps: ConditionedGPs, X: Tensor, Y: Tensor, residual: Tensor) -> Tensor:
-    """Computes the log evidence of each source task for the outcomes of one target.
+    """Computes the log density of one target's outcomes under each source task.
 
-    Returns an ``M`` tensor. Evaluates a few of the ``M`` tasks at a time, to limit the memory.
+    Returns an ``M`` tensor: the log evidence that :func:`screened_tasks` defines. Evaluates a few
+    of the ``M`` tasks at a time, to limit the memory.
     """
     X, Y, residual = X.double(), Y.double(), residual.double()
     rows = typical_rows(X, Y, MAX_SCREENING_POINTS)

@@ -19,6 +19,7 @@ import pandas as pd
 from botorch.exceptions.errors import BotorchError
 from pandas import DataFrame
 
+from botorch_transfer.data.units import wrong_units
 from botorch_transfer.progress import showing
 from botorch_transfer.saving import cached_in
 from botorch_transfer.search_space import SearchSpace, guess_space, read_table
@@ -31,6 +32,7 @@ from botorch_transfer.search_space.cells import (
     even_lines,
     likely_column,
     separator,
+    with_numbers,
 )
 from botorch_transfer.suggestion.backtest import backtest
 from botorch_transfer.suggestion.next_rows import Suggestion, predict_rows, suggest_rows
@@ -109,12 +111,12 @@ def _suggest(options: argparse.Namespace) -> None:
         raise ValueError("--append adds rows to the file of this study's runs: give this file.")
     if options.runs is not None and options.runs in (options.history or []):
         raise ValueError(
-            f"{options.runs} is named as old runs and as this study's runs: name two files."
+            f"{options.runs} is given as old runs and as this study's runs: give different files."
         )
     may_start = options.append and options.runs.parent.is_dir()
     if options.runs is not None and not (may_start or options.runs.exists()):
         raise ValueError(
-            f"No file {options.runs}: correct the path, or use --append and an existing folder."
+            f"No file {options.runs}: correct the path, or use --append if the folder exists."
         )
     _check_output(options, options.report, ".html", options.candidates)
     tables, runs = _tables(options)
@@ -244,7 +246,7 @@ def _meaning(options: argparse.Namespace, space: SearchSpace | None) -> dict[str
 
 
 def _choices(space: SearchSpace | None) -> list[str]:
-    """Returns the names of non-numeric parameters; in their columns, "None" is text, not empty."""
+    """Returns the names of non-numeric parameters, in whose columns the word "None" is a value."""
     return [] if space is None else [p.name for p in space.parameters if not p.is_numeric]
 
 
@@ -351,8 +353,9 @@ def _space(options: argparse.Namespace) -> None:
     if task is None:
         text = "There is no column 'task': if another column has task names, give --task."
         print(text, file=sys.stderr)
-    given = _named(options, "outcome step run")
-    space = guess_space(history, options.leave_out, task, **given)
+    space = guess_space(history, options.leave_out, task, **_named(options, "outcome step run"))
+    for suspicion in wrong_units(with_numbers(history, space.columns, True), space, task):
+        print(f"Maybe another unit: {suspicion}", file=sys.stderr)
     entries = space.to_dict()["params"].items()
     lines = [f"  {json.dumps(name)}: {json.dumps(entry)}" for name, entry in entries]
     text = "{\n" + ",\n".join(lines) + "\n}"

@@ -161,14 +161,15 @@ def read_constraint(text: str, space: SearchSpace) -> list[Condition]:
             f"marks. The parameters are {', '.join(space.columns)}."
         ) from error
     if all(_is_idle(condition, space) for condition in found):
-        logger.warning("The constraint %r holds in the whole search space: check its unit", text)
+        logger.warning("The constraint %r excludes no row: check the unit of its numbers", text)
     return found
 
 
 def _is_idle(condition: Condition, space: SearchSpace) -> bool:
-    """Returns whether a condition on one parameter holds in the whole range of this parameter.
+    """Returns whether a condition has no effect, because all values of its parameter satisfy it.
 
-    The condition's limits must be outside of the range; otherwise, the result is false.
+    The result is true only for a condition on one numeric parameter. The numbers with which the
+    condition compares the parameter must also lie outside of the parameter's range.
     """
     parameter, *others = [p for p in space.parameters if names_some(condition.code, [p.name])]
     if others or not parameter.is_numeric:
@@ -398,7 +399,7 @@ class _Variable(NamedTuple):
             if parameter.log:
                 raise ValueError(
                     f"A constraint on {column!r} is not linear, because the parameter has "
-                    "log=True: write the parameter without log in the search space."
+                    "log=True: remove this setting from the search space."
                 )
             return cls(parameter.lower, np.array([parameter.upper - parameter.lower]), 1.0, False)
         values = parameter.decode(parameter.unit_grid())[column].to_numpy(float)

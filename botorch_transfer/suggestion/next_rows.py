@@ -211,7 +211,7 @@ def suggest(
             outcomes. A run without any outcome is pending. A run has failed if its ``status`` or
             the text of an outcome names a failure, or if an outcome is infinite. Unused columns are
             ignored. Cells such as ``>95``, ``29*``, ``18 ± 2`` and ``n.d.`` are read; see the page
-            on source data.
+            "Old runs as a table".
         outcome: The column of the outcome; a list for several objectives.
         goal: Whether small (``"min"``) or large (``"max"``) outcomes are good; a list for several
             objectives. Without ``goal``, the outcome's name decides: ``"min"`` for a name such as
@@ -234,9 +234,9 @@ def suggest(
         repeats: Whether rows of ``runs`` may be suggested again.
         model: The model: a class of this package or its name; a callable with the arguments
             ``train_X``, ``train_Y``, source data and ``train_Yvar``; ``"SingleTaskGP"`` or another
-            BoTorch model, which ignores the history; or ``"sorted"``, which predicts nothing. For
-            each old task, it scores a row by the rank of the task's run that is nearest to the row.
-            The rows with the best average score are suggested. The default is
+            BoTorch model, which ignores the history; or ``"sorted"``, which predicts nothing.
+            ``"sorted"`` gives each row one score per old task (the rank of the task's run that is
+            nearest to the row), and suggests the rows with the best average score. The default is
             :data:`~.suggestion.outcomes.DEFAULT_MODEL`.
         prior: The model's prior, pre-trained on encoded inputs, in place of ``history``. If there
             are several outcomes, give a mapping from outcomes to priors. A prior models outcomes to
@@ -255,13 +255,12 @@ def suggest(
             losses whose best values are many times smaller than ordinary values. These outcomes
             must be positive. A ``prior`` must then model the logarithm.
         step: The column of the step, if the tables have learning curves with one row a step. Leave
-            the cell empty in rows without a curve. Rows of a task with the same parameters and
-            growing steps are one run. A run was stopped early if its ``status`` is ``"stopped"``,
-            or if its curve is shorter than complete curves. The final outcome of such a run is
-            predicted by :class:`~botorch_transfer.curves.CurvePrior`, which learns from old curves.
-            The variance of the prediction is the run's noise variance.
-        run: The column that identifies the run, if there are learning curves. By default, rows with
-            the same parameters are one run.
+            the cell empty in rows without a curve. A run was stopped early if its ``status`` is
+            ``"stopped"``, or if its curve is shorter than complete curves. The final outcome of
+            such a run is predicted by :class:`~botorch_transfer.curves.CurvePrior`, which learns
+            from old curves. The variance of the prediction is the run's noise variance.
+        run: The column that identifies the run, if there are learning curves. By default, rows of a
+            task with the same parameters and increasing steps are one run.
         outcome_range: The least and the largest possible value of the objectives, such as
             ``(0, 100)``; a mapping by outcome if the ranges differ. Predictions are clipped to the
             range, and a warning names outcomes clearly outside of the range. The default is ``(0,
@@ -294,10 +293,11 @@ def suggest(
         - With one objective, ``probability_of_improvement``: the probability of a gain. Both
           improvement columns are empty until a successful run of this study has a value of the
           objective and satisfies all limits.
-        - ``sources``: the old tasks that support the row. A task supports a row if the prediction
-          for this task is better than the task's average by more than one standard deviation of the
-          prediction. The task with the largest ratio of this difference to the standard deviation
-          comes first.
+        - ``sources``: at most five old tasks that support the row. A task supports a row if the
+          row's z-score in this task is above 1, and the task's weight in the model is not small.
+          The z-score is the predicted outcome minus the task's average outcome, divided by the
+          standard deviation of the prediction. It is positive if the prediction is better than the
+          average. The task with the largest z-score comes first.
 
     Raises:
         InputDataError: If a column is missing, or a value is outside of the space. The message

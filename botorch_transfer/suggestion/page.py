@@ -437,9 +437,10 @@ def parameter_importance(model: Model, space: SearchSpace, seed: int = 0) -> Dat
 
     Returns:
         A table of total Sobol indices between 0 and 1, with one row for each parameter, the most
-        important parameter first. The column ``this study`` has the indices of the model's
-        predicted mean. For the column ``old tasks``, the indices of each old task's posterior mean
-        are averaged over old tasks; NaN unless the model has a posterior for each old task.
+        important parameter first. The column ``"this study"`` contains the indices of the
+        model's predicted mean. The column ``"old tasks"`` contains the indices of the old tasks'
+        posterior means, averaged over these tasks. This column is NaN unless the model has a
+        posterior for each old task.
 
     Example:
         >>> X = torch.rand(20, 2, dtype=torch.double)

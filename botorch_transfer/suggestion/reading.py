@@ -61,7 +61,7 @@ from botorch_transfer.suggestion.region import Region
 
 logger = logging.getLogger(__name__)
 
-#: Assumed distance between the best and the worst outcome of old tasks, if there is only a prior.
+#: Assumed distance between the best and the worst outcome of an old task, if there is only a prior.
 #: The unit is the standard deviation of the prior's outcomes.
 DEPTH = 4.0
 
@@ -160,10 +160,10 @@ class EncodedTables(NamedTuple):
         """Clips very bad outcomes at a lower limit, in old tasks and in this study's runs.
 
         Encoded outcomes are to be maximized: bad outcomes are small numbers. The limit of this
-        study's runs depends on their outcomes, and on the typical distance between the best and the
-        worst outcome of old tasks. Predictions are also clipped unless ``by_rank`` is true: if a
-        value of an outcome is clipped, no prediction of this outcome is worse than the worst value
-        after clipping.
+        study's runs depends on their outcomes, and on the median over old tasks of the distance
+        between a task's best and worst outcome. If ``by_rank`` is false, and at least one value of
+        an outcome is clipped, predictions of this outcome are clipped, too, at the worst value that
+        remains. If ``by_rank`` is true, predictions are not clipped.
 
         Args:
             by_rank: Whether to apply :func:`~botorch_transfer.outcome_transforms.raise_worse_half`
@@ -193,7 +193,7 @@ class EncodedTables(NamedTuple):
 
 
 def typical_depth(source: Any) -> float:
-    """Computes the typical distance between the best and the worst outcome of old tasks.
+    """Computes the typical distance between the best and the worst outcome of an old task.
 
     Args:
         source: The prior of an outcome, or the outcome's source data after

@@ -198,9 +198,9 @@ class Region:
     def _with_conditions(self, X: Tensor, rng: np.random.Generator) -> Tensor:
         """Changes encoded rows in place until they satisfy the nonlinear constraints.
 
-        Each attempt sets parameters to random values that the constraints contain. A change is kept
-        if the row then satisfies more constraints. The first attempts allow only small changes, and
-        later attempts allow larger changes.
+        Each attempt sets some parameters of the constraints to values that are drawn at random from
+        :attr:`_places`. A change is kept if the row then satisfies more constraints. The first
+        attempts allow only small changes, and later attempts allow larger changes.
         """
         for attempt in range(2 * MAX_MOVES):
             held = _num_held(self._conditions, self._rounded(X))
@@ -377,7 +377,7 @@ class Region:
         sizes = rows.groupby(list(shared), dropna=False)[rows.columns[0]].transform("size")
         if not (sizes >= n).any():
             listed = ", ".join(map(repr, shared))
-            text = f"There are no {n} untried rows with the same values of {listed}"
+            text = f"Fewer than {n} untried rows have the same values of {listed}"
             raise ValueError(f"{text}: ask for fewer rows (n=), or omit same_in_batch=.")
         return replace(self, table=rows[sizes >= n])
 

@@ -222,7 +222,7 @@ def test_large_standard_errors_and_standard_errors_in_words_are_warned_of(caplog
     for few in (0.1, 5000):
         read(table(dataset="a", sem=[5000, 5000, few, 0.1, 0.1]), noise="sem")
     (told,) = caplog.messages
-    assert told.startswith("Most standard errors in 'sem', such as 5000.0 in row 0 of task 'a',")
+    assert told.startswith("Check 'sem': most standard errors, such as 5000.0 in row 0 of task 'a'")
     data = read(table(sem=["low", "low", "high", "low", "high"]), noise="sem")
     assert data["b"].Yvar is data["a"].Yvar is None
     assert "5 in 'sem', as 'low' in row 0 of task 'b'" in caplog.messages[1]

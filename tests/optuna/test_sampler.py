@@ -384,7 +384,7 @@ def test_constraints_func_without_history(asked: list[dict[str, Any]], caplog: A
 
 def test_constraints_func_returns_numbers(caplog: Any):
     study = tuned(objective, 3, sampler(seed=0, constraints_func=lambda t: [t.params["x"] < 0.4]))
-    told = "constraints_func returns booleans; True counts as a violation: return numbers"
+    told = "constraints_func returns booleans, and True is read as violated: return numbers"
     assert caplog.messages.count(told) == 1
     study.sampler._constraints_func = lambda trial: 0.5
     with pytest.raises(TypeError, match=r"constraints_func returned 0\.5: return a list of num"):

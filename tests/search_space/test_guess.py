@@ -70,6 +70,8 @@ def test_kinds_of_columns():
 def test_what_is_no_table_is_refused(table):
     with pytest.raises(InputDataError, match="give a pandas"):
         guess_space(table)
+    with pytest.raises(InputDataError, match="The table has no rows"):
+        guess_space(pd.DataFrame({"x": []}))
 
 
 def test_a_table_without_parameters_is_refused():
@@ -88,9 +90,8 @@ def test_decimal_commas_are_read_and_lists_stay(caplog):
     assert (time.lower, time.upper) == (8.1, 9.9)
     assert layers.values == ("32,32", "64,64")
     assert caplog.messages == ["The column 'time' has '9,9' in row 2, which is read as 9.9."]
-    layers = pd.DataFrame({"layers": ["64", "64,32", "128,64"] * 8})
     with pytest.raises(InputDataError, match=r"'layers' is '64,32' .* is an unclear number"):
-        guess_space(layers)
+        guess_space(pd.DataFrame({"layers": ["64", "64,32", "128,64"] * 8}))
     levels = pd.DataFrame({"c": ["0,1", "0,25", "0,5"] * 8})
     assert guess_space(levels).parameters[0].values == (0.1, 0.25, 0.5)
 
@@ -189,7 +190,7 @@ def test_measures_are_no_parameters(caplog):
         runs[name] = rng.uniform(0, 1, 20)
     runs["y"] = runs["time"] ** 2
     assert guess_space(runs, outcome="y").columns == ["time", "loss rate"]
-    told = "If 'time' is an outcome, add it to leave_out= (highly correlated with 'y')"
+    told = "Add 'time' to leave_out= if this column is an outcome: it correlates with 'y'"
     assert caplog.messages == [told]
 
 
@@ -238,6 +239,15 @@ def test_spellings_that_differ_in_case_or_blanks(caplog):
     assert exact.encode(runs[2:4]).tolist() == [[1, 0], [0, 1]]
 
 
+def test_likely_slips_of_choices_are_told(caplog):
+    slips = ["? THF", "n/a THF", "- THF", "Unknown THF", "TFH THF", "tolunee toluene"]
+    others = ["- +", "none THF", "Na K", "SPhos XPhos", "MeOH EtOH", "DMA/THF THF/DMA", "N2O NO2"]
+    for words in [*slips, *others, "DMF DMA", "K2CO3 Cs2CO3", "1:9 9:1"]:
+        guess_space(pd.DataFrame({"cat": [words.split()[0], *[words.split()[1], "Pd"] * 5]}))
+    assert [text.split("'")[3] for text in caplog.messages] == [text.split()[0] for text in slips]
+    assert "in row 0, maybe instead of 'toluene': correct the cell" in caplog.text
+
+
 def test_the_name_of_an_outcome_suggests_its_goal():
     names = ["Yield (%)", "testAccuracy", "roc-auc", "R2", "yield_loss", "accuracy cost"]
     assert [*map(usual_goal, [*names, "fee", "value"])] == ["max"] * 4 + ["min"] * 2 + [""] * 2
@@ -250,12 +260,10 @@ def test_rows_may_share_labels(caplog):
     space = guess_space(pd.concat([frame, frame, total]), task="task", outcome="loss")
     assert space.parameters == (IntegerParameter("x", 0, 5),)
     assert "Task 'Total' in row 5 is named like a summary: drop rows" in caplog.text
-    with pytest.raises(
-        InputDataError, match="'task' has no value in row 3, so the run has no task"
-    ):
+    with pytest.raises(InputDataError, match="'task' has no value in row 3, so the run has no"):
         guess_space(frame.assign(task=["a", "b", "a", None, "b", "a"]), task="task")
     guess_space(frame.assign(task=list("aabbcc")).set_index("task"), outcome="loss")
-    assert "'task' counts as a parameter: if it has names of tasks, give task=" in caplog.text
+    assert "'task' is a parameter: if this column has task names, give task=" in caplog.text
 
 
 TEMPERATURES = np.random.default_rng(0).uniform(50, 150, 24).round(1)
@@ -311,8 +319,3 @@ def test_unclear_numbers_are_refused(separator):
     for column in (cells, [*cells, 900]):
         with pytest.raises(InputDataError, match="is an unclear number: write a number as 1022"):
             guess_space(pd.DataFrame({"x": column}))
-
-
-def test_a_table_without_rows():
-    with pytest.raises(InputDataError, match="The table has no rows"):
-        guess_space(pd.DataFrame({"x": []}))

@@ -156,6 +156,7 @@ def test_numbers_are_read_as_text():
         (lambda: CategoricalParameter("p", ("a", "a")), "'p' repeats the value 'a'"),
         (lambda: CategoricalParameter("p", "ab"), "'p' has the values 'ab'"),
         (lambda: OrdinalParameter("p", (2, 1)), "'p' .* list numbers in increasing order"),
+        (lambda: OrdinalParameter("p", ("5", "10", "2")), "'p' .* list numbers in increasing"),
         (lambda: OrdinalParameter("p", (1, 1 + 1e-12)), "further apart than rounding errors"),
         (lambda: OrdinalParameter("p", (1, float("nan"))), "'p' has the value nan: give text or"),
         (lambda: OrdinalParameter("p", (0, 1), log=True), "'p' has log=True .* positive numbers"),

@@ -286,7 +286,7 @@ def test_a_shared_value_has_enough_candidates(caplog):
     assert rows["temp"].tolist() == [50] * 3
     tried = stock.iloc[[4]].assign(loss=0.5)
     options = {"candidates": stock, "same_in_batch": ["temp"]}
-    with pytest.raises(ValueError, match=r"no 3 untried rows with the same values of 'temp'"):
+    with pytest.raises(ValueError, match=r"than 3 untried rows have the same values of 'temp'"):
         suggest(space, None, tried, n=3, **options)
     assert suggest(space, None, tried, n=2, **options)["temp"].nunique() == 1
     with pytest.raises(ValueError, match="same_in_batch names 'T', which is not a parameter"):
