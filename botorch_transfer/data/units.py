@@ -105,7 +105,7 @@ STUDY = "this study"
 
 
 def wrong_units(
-    history: DataFrame | None, space: SearchSpace, task: str, runs: DataFrame | None = None
+    history: DataFrame | None, space: SearchSpace, task: str | None, runs: DataFrame | None = None
 ) -> list[str]:
     """Finds tasks, or a study, whose values of a parameter likely have a wrong unit.
 
@@ -116,7 +116,7 @@ def wrong_units(
     Args:
         history: Old runs, one row per run; ``None`` for no old runs.
         space: The search space.
-        task: The column of ``history`` that names the task.
+        task: The column of ``history`` that names the task; ``None`` to ignore ``history``.
         runs: The runs of this study. If they are given, only problems of this study are returned.
 
     Returns:
@@ -130,7 +130,7 @@ def wrong_units(
         ["'T' of task 'monday' lies outside of the parameter's range, but fits if reduced by 273.15
         (kelvin to °C)"]
     """
-    of_tasks = {} if history is None else rows_of_tasks(history[task])
+    of_tasks = {} if history is None or task is None else rows_of_tasks(history[task])
     every = [(f"task {name!r}", rows) for name, rows in of_tasks.items()]
     looked: Any = [every[place] for place in evenly_spaced(len(every), MAX_LOOKED_AT)]
     found: dict[tuple[str, str], list[str]] = {}
