@@ -908,5 +908,7 @@ def predicted_ends(
         mean[at], variance[at] = found.mean, found.variance
     mean[[curve.diverged for curve in curves]] = -np.inf
     if prior is None and (count := int(np.isnan(mean).sum())):
-        logger.warning("No learning curve is complete: %d runs get no predicted outcome", count)
+        text = "No learning curve is complete: %d runs get no predicted outcome"
+        is_single = all(len(curve.steps) < 2 for curve in curves)
+        logger.warning(text + ". Each run has one step: check run=" * is_single, count)
     return np.where(np.isfinite(mean) & log, np.exp(sign * mean), sign * mean), variance

@@ -357,6 +357,10 @@ FACTORS = (0.001, 0.01, 100.0, 1000.0)
 #: maximum probability that all target outcomes have the opposite sign by chance.
 FAR, NEAR, CHANCE, SIGN_CHANCE = 20.0, 1.0, 5e-4, 0.05
 
+#: If the mean absolute outcomes of two old tasks differ by more than this factor, the scale of the
+#: target outcomes does not indicate another unit.
+MANY_SCALES = 30.0
+
 
 def another_unit(
     whose: str, Y: Tensor, outcomes: Tensor, task: Tensor, sign: float = 1.0
@@ -398,11 +402,13 @@ def another_unit(
     signs = [part[part != 0].sign().mean() for part in (values, y)]
     if is_alike and signs[0] * signs[1] == -1 and (len(values) + 2.0) ** -n < SIGN_CHANCE:
         return f"{whose} has the opposite sign of the old outcomes: check both signs"
-    if n < 3 or bool(y.min() == y.max()) or bool(low == high):
+    scales = torch.bincount(task, weights=values.abs()) / torch.bincount(task)
+    differ = scales.max() > MANY_SCALES * scales.min()
+    if n < 3 or bool(y.min() == y.max()) or bool(low == high) or bool(differ):
         return None
     beyond, largest = torch.maximum(low - y, y - high).median() / (high - low), y.abs().max()
     factor = min(FACTORS, key=lambda factor: abs(math.log(factor * largest / most)))
-    scaled = factor * y.abs()
+    scaled = factor * y.abs() * (signs[0] * signs[1] != -1)
     fits = ((least / 1.5 < scaled) & (scaled < 1.5 * most)).double().mean() > 0.6
     smaller = torch.bincount(task, weights=(values.abs() <= largest).double())
     chance = ((smaller + 1) / (torch.bincount(task) + 1)).max() ** n

@@ -422,6 +422,8 @@ def test_targets_that_are_in_no_other_unit(name):
 def test_another_level_that_no_usual_factor_explains_is_no_other_unit():
     sources = OLD["per cent"]
     assert noticed(300 + sources[1][::4], *sources) == ""
+    assert noticed(1000 * sources[0][::3], *(sources[0] * 10**i for i in range(3))) == ""
+    assert "fits" not in noticed([0.8, 0.85, 0.9], -torch.linspace(0.02, 0.5, 20))
     losses = -torch.linspace(0.1, 3.0, 40)  # that approach zero
     assert noticed([-0.02, -0.03, -0.01, -0.02], losses, 2 * losses) == ""
 

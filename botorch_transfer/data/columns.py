@@ -118,7 +118,8 @@ def check_columns(
             place = each.place(DataFrame({each.name: [value]}))
         if not np.isfinite(place).all():
             text = f"missing= gives the parameter {each.name!r} the invalid value {value!r}"
-            raise ValueError(f"{text}: give a valid value, or None if the value is unknown.")
+            valid = ", ".join(map(repr, getattr(each, "values", ()))) or "a number without a unit"
+            raise ValueError(f"{text}: give {valid}, or None if unknown (--missing NAME).")
         if each.name in frame and frame[each.name].notna().all():
             text = "missing= has no effect on %r, which each old run records: omit %r from missing="
             logger.warning(text, each.name, each.name)

@@ -114,9 +114,8 @@ def task_names(sources: Sequence[SourceData] | Mapping[str, SourceData]) -> list
     if isinstance(sources, Mapping):
         names = [str(name) for name in sources]
         if len(set(names)) < len(names):
-            raise InputDataError(
-                "Two names of source tasks, such as 1 and '1', are the same text: rename one task."
-            )
+            text = "Two names of source tasks, such as 1 and '1', are the same text"
+            raise InputDataError(f"{text}: rename one task.")
         return names
     numbered = [f"source task {rank}" for rank in range(len(sources))]
     names = [
@@ -251,21 +250,16 @@ def _check_agreement(
 ) -> None:
     X, features = first.X, first.feature_names
     if dataset.X.shape[1] != X.shape[1]:
-        raise InputDataError(
-            f"Task {name!r} has {dataset.X.shape[1]} inputs, but task {first_name!r} has "
-            f"{X.shape[1]}: give all tasks the same inputs."
-        )
+        text = f"Task {name!r} has {dataset.X.shape[1]} inputs, but task {first_name!r} has "
+        raise InputDataError(f"{text}{X.shape[1]}: give all tasks the same inputs.")
     if dataset.feature_names != features and sorted(dataset.feature_names) == sorted(features):
-        raise InputDataError(
-            f"Task {name!r} has the inputs of task {first_name!r} in another order: reorder the "
-            f"columns of task {name!r}."
-        )
+        text = f"Task {name!r} has the inputs of task {first_name!r} in another order"
+        raise InputDataError(f"{text}: reorder the columns of task {name!r}.")
     for symbol, tensor in _named(dataset.X, dataset.Y, dataset.Yvar):
         if (tensor.dtype, tensor.device) != (X.dtype, X.device):
-            raise InputDataError(
-                f"Task {name!r}: {symbol} is {tensor.dtype} on {tensor.device}, but X of task "
-                f"{first_name!r} is {X.dtype} on {X.device}: convert one tensor by .to()."
-            )
+            text = f"Task {name!r}: {symbol} is {tensor.dtype} on {tensor.device}, but X of task "
+            text += f"{first_name!r} is {X.dtype} on {X.device}: convert one tensor by .to()."
+            raise InputDataError(text)
 
 
 def are_in_range(values: Tensor) -> Tensor:
@@ -292,9 +286,8 @@ def check_range(what: str, values: Tensor) -> None:
         InputDataError: If a value is not finite, or if its magnitude is above ``LARGEST``.
     """
     if not are_in_range(values):
-        raise InputDataError(
-            f"{what} has a value beyond {LARGEST:g}, so squares may overflow: use another unit."
-        )
+        text = f"{what} has a value beyond {LARGEST:g}, so squares may overflow"
+        raise InputDataError(f"{text}: use another unit.")
 
 
 def _check_values(name: str, dataset: SupervisedDataset) -> None:

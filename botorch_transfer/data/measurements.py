@@ -37,6 +37,7 @@ from botorch_transfer.search_space.cells import (
     in_per_cent,
     is_text,
     log_cell,
+    parameter_codes,
     refuse_cell,
     with_numbers,
     words_of,
@@ -237,10 +238,11 @@ CELL = re.compile(
     re.IGNORECASE,
 )
 
-#: The best of more than ``ENOUGH`` outcomes is reported as a likely typing error if its distance
-#: from the second best is above ``TOO_GOOD`` times the range of all other outcomes, without
-#: the worst 5 % of the outcomes.
-TOO_GOOD, ENOUGH = 3.0, 5
+#: The best value of an outcome is reported as a likely typing error if its distance from the second
+#: best value is above ``TOO_GOOD`` times the range of all other outcomes, without the worst 5 % of
+#: the outcomes. At least ``ENOUGH`` outcomes, and at least the share ``MOST`` of all
+#: outcomes, must have other values.
+TOO_GOOD, ENOUGH, MOST = 3.0, 5, 0.8
 
 #: Pattern of units in per cent or per mille.
 PER_CENT = "[%‰]|pct|percent"
@@ -418,6 +420,10 @@ def _errors(frame: DataFrame, name: str, values: Array, task: str | None) -> Arr
     if 2 * is_large.sum() > given.sum():
         text = "Check %r: most standard errors, such %s, exceed all outcome differences in the task"
         logger.warning(text, name, _cell(frame, task, name, int(is_large.argmax())))
+    known = values[needed & ~np.isin(values, codes(values))]
+    is_code = given & np.isin(errors, parameter_codes(errors[given], known))
+    log_cell(is_code, frame[name], "which counts as an empty cell: empty or correct the cell")
+    given &= ~is_code
     squares = Series(np.where(given, errors, np.nan)) ** 2
     pooled = squares.groupby(np.asarray(group)).transform("mean")
     inferred = needed & ~given & np.isfinite(pooled.to_numpy())
@@ -535,8 +541,9 @@ def _leave_out_codes(tables: Sequence[DataFrame], outcome: Outcome, task: str | 
         for cells in (table[outcome.name] for table in tables):
             log_cell(cells == -1, cells, "which may mean a missing outcome: if so, empty the cell")
     best = np.sort(outcome.sign * others)
-    spread = np.ptp(best[len(best) // 20 : -1]) if len(best) > ENOUGH else 0.0
-    if 0 < TOO_GOOD * spread < best[-1] - best[-2]:
+    rest = best[best < best.max(initial=-np.inf)]  # without the best value, which may repeat
+    spread = np.ptp(rest[len(best) // 20 :]) if len(rest) >= max(ENOUGH, MOST * len(best)) else 0.0
+    if 0 < TOO_GOOD * spread < best[-1] - rest[-1]:
         text = "%r has %g, far better than all other outcomes: correct the cell if it is wrong"
         logger.warning(text, outcome.name, outcome.sign * best[-1])
 

@@ -641,10 +641,8 @@ def _fill(
         elif column in missing or changed:
             runs[column] = _unknown_values(parameter, len(runs), seed=f"{name}/{column}")
         elif parameter.active_if is None:
-            raise InputDataError(
-                f"Task {name!r} has no values of parameter {column!r}: give the parameter's value "
-                f"in this task by missing={{{column!r}: ...}}, or drop the task."
-            )
+            text = f"Task {name!r} has no values of parameter {column!r}: give the parameter's "
+            raise InputDataError(f"{text}value by missing={{{column!r}: ...}}, or drop the task.")
     return runs
 
 
@@ -832,7 +830,6 @@ def read_runs(
         if outcome.name not in runs.columns and len(runs):
             text = "The runs have no column %r, so no run has this outcome. The columns are %s"
             logger.warning(text, outcome.name, ", ".join(map(repr, runs.columns.drop(FATE))))
-    runs = with_numbers(runs, space.number_columns)
     with errors_in("In the runs"):
         X = space.place(runs, within=SLIGHTLY)
         Y, variance = modelled(runs, outcomes)
@@ -840,8 +837,6 @@ def read_runs(
     if outside := runs.index[(beyond > SAME_PLACE).numpy()].tolist():
         text = "%d of the runs lie slightly outside of the search space: their values are kept "
         logger.info(text + "(from row %s on)", len(outside), outside[0])
-    for suspicion in wrong_units(runs, space):
-        logger.warning("Maybe another unit: %s", suspicion)
     failed, ended = has_failed(runs, Y), (runs[FATE] == "ended").to_numpy(dtype=np.bool_)
     Y = np.where(np.isfinite(Y), Y, np.nan)
     done = np.isfinite(Y).any(axis=1)

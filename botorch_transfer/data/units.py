@@ -18,13 +18,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from pandas import DataFrame, to_numeric
 
 from botorch_transfer.data.datasets import evenly_spaced
-from botorch_transfer.data.measurements import Outcome, Range
+from botorch_transfer.data.measurements import Outcome, Range, numbers
 from botorch_transfer.search_space import Parameter, SearchSpace
 from botorch_transfer.search_space.cells import PER_CENT, in_per_cent, rows_of_tasks, words_of
 
@@ -55,9 +56,11 @@ BEYOND = 0.05
 MAX_OUTSIDE = 1 / 3
 
 #: Bounds of the relative difference between a task and most tasks; the docstring of this module
-#: defines this difference. A task is suspicious if its difference is above ``DIFFERENT``. A
-#: conversion fits if it reduces the difference to less than ``ALIKE`` times its value.
-DIFFERENT, ALIKE = 0.9, 0.25
+#: defines this difference. A task is suspicious if its difference is above the first number of
+#: ``DIFFERENT``. This study may explore a larger range: it is suspicious if its difference is above
+#: the second number. A conversion fits if it reduces the difference to less than ``ALIKE`` times
+#: its value.
+DIFFERENT, ALIKE = (0.9, 2.0), 0.25
 
 #: Quantiles that summarize the values of a task.
 QUANTILES = [0.1, 0.9]
@@ -101,16 +104,20 @@ MANY_TIMES = 10.0
 STUDY = "this study"
 
 
-def wrong_units(frame: DataFrame, space: SearchSpace, task: str | None = None) -> list[str]:
-    """Finds tasks of old runs whose values of a parameter likely have a wrong unit.
+def wrong_units(
+    history: DataFrame | None, space: SearchSpace, task: str | None, runs: DataFrame | None = None
+) -> list[str]:
+    """Finds tasks, or a study, whose values of a parameter likely have a wrong unit.
 
-    The docstring of this module has the conditions. The runs of this study are checked less
-    strictly: only values below half of a positive lower bound count as outside of the range.
+    The docstring of this module has the conditions. The runs of this study are one more task. They
+    are checked less strictly: only values below half of a positive lower bound count as outside of
+    the range.
 
     Args:
-        frame: Old runs, one row per run; or the runs of this study.
+        history: Old runs, one row per run; ``None`` for no old runs.
         space: The search space.
-        task: The column that names the task; ``None`` if ``frame`` has the runs of this study.
+        task: The column of ``history`` that names the task; ``None`` to ignore ``history``.
+        runs: The runs of this study. If they are given, only problems of this study are returned.
 
     Returns:
         One sentence for each column and conversion. The sentence names the column, the tasks with
@@ -123,18 +130,18 @@ def wrong_units(frame: DataFrame, space: SearchSpace, task: str | None = None) -
         ["'T' of task 'monday' lies outside of the parameter's range, but fits if reduced by 273.15
         (kelvin to °C)"]
     """
-    of_tasks = {} if task is None else rows_of_tasks(frame[task])
-    rows = [(f"task {k!r}", v) for k, v in of_tasks.items()] or [(STUDY, np.arange(len(frame)))]
-    rows = [rows[place] for place in evenly_spaced(len(rows), MAX_LOOKED_AT)]
+    of_tasks = {} if history is None or task is None else rows_of_tasks(history[task])
+    every = [(f"task {name!r}", rows) for name, rows in of_tasks.items()]
+    looked: Any = [every[place] for place in evenly_spaced(len(every), MAX_LOOKED_AT)]
     found: dict[tuple[str, str], list[str]] = {}
-    for parameter in space.parameters:
-        column = parameter.name
-        if parameter.is_numeric and column in frame and frame[column].dtype.kind not in "mM":
-            cells = to_numeric(frame[column], errors="coerce")
-            numbers = cells.to_numpy(np.float64, na_value=np.nan)
-            tasks = {name: numbers[places] for name, places in rows}
-            tasks = {name: values[np.isfinite(values)] for name, values in tasks.items()}
-            for name, problem in _of_column({k: v for k, v in tasks.items() if len(v)}, parameter):
+    for parameter in (p for p in space.parameters if p.is_numeric):
+        column, tasks = parameter.name, dict[str, Array]()
+        for table, places in ((history, looked), (runs, [(STUDY, slice(None))])):
+            if table is not None and column in table and table[column].dtype.kind not in "mM":
+                cells = numbers(table, column)
+                tasks |= {name: cells[rows][np.isfinite(cells[rows])] for name, rows in places}
+        for name, problem in _of_column({k: v for k, v in tasks.items() if len(v)}, parameter):
+            if runs is None or name == STUDY:
                 found.setdefault((column, problem), []).append(name)
     return [
         f"{column!r} of {tasks[0]}"
@@ -326,9 +333,9 @@ def _of_column(tasks: Mapping[str, Array], parameter: Parameter) -> Iterator[tup
     if len(compared) >= MIN_COMPARABLE:
         ends = np.array(list(compared.values()))
         reference = np.median(ends, axis=0)
-        fits = _likely_conversions(usual, ends, reference, DIFFERENT, ALIKE)
+        fits = _likely_conversions(usual, ends, reference, DIFFERENT[STUDY in tasks], ALIKE)
         for name, found in zip(compared, fits, strict=True):
-            if found is not None:
+            if found is not None and (name != STUDY or reference[0] < reference[1]):
                 yield name, f"differs from most tasks, but fits if {found}"
     together = np.concatenate([*strange.values(), []])
     if len(together) >= (2 if STUDY in strange else MIN_VALUES):

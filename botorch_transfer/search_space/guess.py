@@ -405,7 +405,7 @@ def _guess(column: Series, num_rows: int, active_if: ActiveIf | None = None) -> 
         is_number = to_numeric(column, errors="coerce").notna()
         is_unclear = ~is_number & column.astype(str).str.fullmatch(UNCLEAR)
         if (is_number | is_unclear).all() and (is_number.any() or is_dropped):
-            problem = "which is an unclear number: write a number as 64.32, and a list as 64-32"
+            problem = "which is an unclear number: write a number as 1022 or 64.32, a list as 64-32"
             refuse_where(is_unclear.to_numpy(np.bool_), column, problem)
         words = column[~is_number].astype(str)
         if is_dropped and 0 < 2 * words.nunique() <= len(words) <= len(column) / 2:

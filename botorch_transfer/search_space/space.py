@@ -424,6 +424,7 @@ class SearchSpace:
                 continue
             if (name := parameter.name) not in frame.columns:
                 problem = f"The table has no column {name!r} for parameter {name!r}"
+                problem += hint(name, frame.columns)
                 remedy = "add the column, or take the parameter out of the search space."
                 raise InputDataError(f"{problem}: {remedy}{sheets(frame)}")
             rows = frame if active.all() else frame[active]

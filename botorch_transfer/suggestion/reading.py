@@ -33,7 +33,7 @@ from botorch_transfer.data.tables import (
     read_runs,
     without_repeats,
 )
-from botorch_transfer.data.units import wrong_outcomes
+from botorch_transfer.data.units import wrong_outcomes, wrong_units
 from botorch_transfer.memo import Memo, content_key
 from botorch_transfer.outcome_transforms import (
     FEW_OUTCOMES,
@@ -290,12 +290,14 @@ def _split_constraints(
         raise TypeError(f"constraints is {constraints!r}: put the constraint into a list.")
     if constraints is None or isinstance(constraints, Mapping):
         return dict(constraints or {}), []
-    limits, linear = {}, []
+    limits, linear = dict[str, str](), list[str]()
     limit = r"""\s*(?!not\b|at_most\b|[-.\d]+ *[<>])[`"']?([^<>=+*`"']+?)[`"']?\s*([<>]=?[^<>=]+)"""
     for text in map(with_operators, constraints):
         parts = re.fullmatch(limit, text)
         if parts and parts[1] not in parameters and not names_some(text, parameters):
-            limits[parts[1]] = parts[2]
+            if limits.setdefault(parts[1], parts[2]) != parts[2]:
+                text = f"{parts[1]!r} has two limits: give one limit. For a window, copy the column"
+                raise ValueError(f"{text} under a new name, and limit the copy at the other end.")
         else:
             linear.append(text)
     return limits, linear
@@ -447,9 +449,8 @@ def read_study(
         absent: Any = [] if history is None else history.columns.difference([*candidates, *others])
         for name in candidates.select_dtypes("number").columns.difference(known.columns):
             if likely := likely_column(name, absent):
-                logger.warning(
-                    "%r is no parameter: if %r means the same, use one name for both", name, likely
-                )
+                text = "%r is no parameter: if %r means the same, use one name for both"
+                logger.warning(text, name, likely)
         space = guess_space(known, [name for name in others if name in known])
         own = space if runs is None or runs.empty else runs
         if lacked := [name for name in space.columns if name not in own.columns]:
@@ -478,11 +479,8 @@ def read_study(
     named += [("step", step), ("status", status), ("run", run)]
     named = [(argument, column) for argument, column in named if column is not None]
     _check_roles(space, outcomes, [*named, ("task", task)] if history is not None else named)
-    for argument, column in named if tables else ():
-        is_known = any(column in table for table in tables)
-        if not is_known and (argument, column) != ("status", "status"):
-            text = f"No table has the column {column!r}"
-            raise InputDataError(f"{text}: choose an existing column for {argument}=.")
+    searched = {name: table for name, table in present.items() if name in ("history", "runs")}
+    _check_named(named, searched, [*used, *columns, *space.columns], [task, *space.columns])
     key = space.columns if run is None else [run]
     curves = None if step is None else CurveColumns(step, key, status)
     options: dict[str, Any] = {"missing": missing, "curves": curves, "robust": robust}
@@ -541,6 +539,7 @@ def read_tables(
         with errors_in(places[0]):
             history = check_columns(history, space, named, missing or {}, changed=True)
             history = with_numbers(history, space.number_columns)
+    runs = runs if runs is None else with_numbers(runs, space.number_columns)
     history, runs = measured([history, runs], outcomes, status, task, places)
     outcomes = [_in_per_cent(outcome, (history, runs)) for outcome in outcomes]
     own_curves: dict[str, OwnCurves] = {}
@@ -563,6 +562,8 @@ def read_tables(
     if curves is None and history is not None:
         _hint_at_steps(history, space, task)
     study = read_runs(space, runs, outcomes, status)
+    for suspicion in () if runs is None else wrong_units(history, space, task, runs):
+        logger.warning("Maybe another unit: %s", suspicion)
     for i, each in enumerate(outcomes):
         old, table = _old_outcomes(sources[each.name], each), history
         if history is None and old is not None:
@@ -573,7 +574,8 @@ def read_tables(
             Y = each.sign * each.original(study.known(i).Y)
             problem = another_unit(f"{each.name!r} of this study", Y, *old, each.sign)
         if problem is not None:
-            logger.warning(problem)
+            told = "as mean of the prior (maybe fitted with another goal, unit or log=)"
+            logger.warning(problem.replace("in row 'mean of the prior' of old runs", told))
     tables = EncodedTables(region, outcomes, sources, failed, study, curves=own_curves)
     if not robust:
         return tables
@@ -622,6 +624,28 @@ def _hint_at_steps(history: DataFrame, space: SearchSpace, task: str) -> None:
                 logger.warning(message, name)
 
 
+def _check_named(named: Any, tables: Mapping[str, DataFrame], used: Any, keys: Any) -> None:
+    """Raises an error if all tables lack a named column, or if one table has another name for it.
+
+    Only columns of steps and standard errors may have another name. If a table lacks the step, and
+    most of its rows repeat the task and the parameters (``keys``), a warning is logged.
+    """
+    for argument, column in named:
+        lacking = {place: table for place, table in tables.items() if column not in table}
+        for place, table in lacking.items() if argument in ("noise", "step") else ():
+            spare = [name for name in table if name not in used]
+            steps = [name for name in spare if argument == "step" and STEPS.fullmatch(str(name))]
+            if likely := likely_column(column, spare) or next(iter(steps), None):
+                text = f"{argument}= is {column!r}, but the column of the {place} may be {likely!r}"
+                raise InputDataError(f"{text}: use one name in all tables, or drop {likely!r}.")
+            if argument == "step" and table.filter(keys).astype(str).duplicated().mean() > 0.5:
+                text = "Most rows of the %s repeat parameters, but there is no column %r: add the "
+                logger.warning(text + "column if the rows are learning curves", place, column)
+        if tables and len(lacking) == len(tables) and (argument, column) != ("status", "status"):
+            text = f"No table has the column {column!r}"
+            raise InputDataError(f"{text}: choose an existing column for {argument}=.")
+
+
 def _check_roles(
     space: SearchSpace, outcomes: Sequence[Outcome], named: Sequence[tuple[str, Any]]
 ) -> None:
@@ -644,10 +668,12 @@ def _read_prior(name: str, prior: Any, num_outcomes: int, space: SearchSpace) ->
         return None
     # The prior of an ensemble may itself be a mapping, with the priors of its members.
     parts = found.values() if isinstance(found, Mapping) else [found]
-    is_own = found is not prior or num_outcomes == 1
+    keys = [*prior] if isinstance(prior, Mapping) else []  # of outcomes, or of several members
+    is_own = found is not prior or (num_outcomes == 1 and len(keys) != 1)
     if not is_own or not all(isinstance(part, TransferPrior) for part in parts):
-        text = f"There is no prior of the outcome {name!r}: load a prior by SourceGPs.load(path),"
-        raise TypeError(f"{text} or give a dictionary from outcomes to priors.")
+        text = f"There is no prior of the outcome {name!r}{f' in {keys}' * bool(keys)}: load a "
+        text += "prior by SourceGPs.load(path), or give a dictionary from outcomes to priors."
+        raise TypeError(text)
     for part in parts:
         part.check_inputs(space.feature_names, "The search space")
     return found

@@ -138,6 +138,8 @@ class Region:
             except InputDataError as error:
                 about_rows = " in row 0|: correct the cell, or empty it|,? or drop these rows"
                 problem = re.sub(about_rows, "", str(error))
+                if isinstance(value, list | tuple | set):
+                    problem = f"{name!r} is {value!r}: give one value, or use constraints=."
                 raise InputDataError(f"In the fixed values: {problem}") from error
             found |= dict(zip(self.space.feature_indices[name], unit.tolist(), strict=True))
         return found

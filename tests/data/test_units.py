@@ -240,3 +240,11 @@ def test_conversions_suit_the_name(values, range_, remedy, others, names):
     found = wrong_units(runs, space, "task")
     assert [text.split("'")[1] for text in found] == names
     assert all(remedy in text for text in found)
+
+
+def test_a_study_is_compared_with_old_tasks():
+    space, T = SearchSpace([FloatParameter("T", 0, 500)]), np.linspace(20, 110, 12)
+    old = pd.DataFrame({"task": [*"abc"] * 4, "T": T})
+    found = [wrong_units(old, space, "task", pd.DataFrame({"T": t})) for t in (T, 2 * T, T + 273)]
+    told = "'T' of this study differs from most tasks, but fits if reduced by 273.15 (kelvin to °C)"
+    assert found == [[], [], [told]]

@@ -322,5 +322,5 @@ def test_zeros_on_a_logarithmic_scale_are_told(caplog):
 def test_unclear_numbers_are_refused(separator):
     cells = [f"1{separator}{100 + i}" for i in range(24)]
     for column in (cells, [*cells, 900]):
-        with pytest.raises(InputDataError, match="is an unclear number: write a number as"):
+        with pytest.raises(InputDataError, match="is an unclear number: write a number as 1022"):
             guess_space(pd.DataFrame({"x": column}))
