@@ -25,7 +25,10 @@ from torch.nn import ModuleList
 from botorch_transfer._botorch import DefaultType
 from botorch_transfer.data import SourceData
 from botorch_transfer.data.datasets import check_range, check_type
+from botorch_transfer.input_transforms import warn_of_data
+from botorch_transfer.outcome_transforms import EXTREME
 from botorch_transfer.prior import TransferPrior
+from botorch_transfer.search_space.cells import codes
 from botorch_transfer.search_space.space import check_arguments
 
 logger = logging.getLogger(__name__)
@@ -206,6 +209,20 @@ def check_options(model_class: Any, options: Iterable[str]) -> None:
     if unknown:
         name = getattr(model_class, "__name__", repr(model_class))
         raise ValueError(f"{name} has no option {sorted(unknown)[0]!r}: leave out the option.")
+
+
+def warn_of_outcomes(train_Y: Tensor, train_Yvar: Tensor | None = None) -> None:
+    """Warns of codes of failed runs among outcomes, and of noise variances in another unit.
+
+    Args:
+        train_Y: A ``batch_shape x n x 1`` tensor of outcomes, which are maximized.
+        train_Yvar: A ``batch_shape x n x 1`` tensor of noise variances.
+    """
+    if found := codes(train_Y.detach().cpu().double().flatten().numpy()):
+        warn_of_data(f"train_Y has {found[0]:g}, far from all other outcomes: omit failed runs")
+    spread = EXTREME * train_Y.std() if train_Y.numel() > 2 else 0.0
+    if train_Yvar is not None and 0 < spread < train_Yvar.min().sqrt():
+        warn_of_data("train_Yvar is far above the range of train_Y: square standard errors")
 
 
 class ConstructedFromDatasets(Model):

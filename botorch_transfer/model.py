@@ -38,7 +38,11 @@ from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
 
 from botorch_transfer._botorch import fit_fallback
-from botorch_transfer.arguments import ConstructedFromDatasets, without_task_feature
+from botorch_transfer.arguments import (
+    ConstructedFromDatasets,
+    warn_of_outcomes,
+    without_task_feature,
+)
 from botorch_transfer.gp.frozen import FrozenPosterior
 from botorch_transfer.gp.hyperpriors import (
     SOURCE_HYPERPARAMETERS,
@@ -56,7 +60,7 @@ from botorch_transfer.gp.paths import (
 )
 from botorch_transfer.gp.strategy import Strategy
 from botorch_transfer.input_transforms import warn_outside_unit_cube
-from botorch_transfer.outcome_transforms import chained, split_transform, warn_of_outcomes
+from botorch_transfer.outcome_transforms import chained, split_transform
 
 
 class LogLikelihoodTerm(AddedLossTerm):

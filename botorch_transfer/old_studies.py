@@ -106,10 +106,8 @@ class OptunaHistory(NamedTuple):
         """Logs a warning if an objective has the opposite direction in a new study."""
         pairs = zip(self.directions, directions, strict=False)
         if any(sign_of(old) != sign_of(new) for old, new in pairs):
-            text = (
-                "The old studies have the opposite direction, so old values are multiplied by -1: "
-            )
-            logger.warning(text + "if both directions should be the same, correct direction=")
+            text = "The old studies have the opposite direction, so old values are negated: if both"
+            logger.warning(text + " directions should be the same, correct direction=")
 
     def curve_prior(self, without: str, log: bool = False) -> CurvePrior | None:
         """Fits a prior to the learning curves of all studies except one.

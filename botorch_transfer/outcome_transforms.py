@@ -33,7 +33,6 @@ from torch.special import ndtri
 
 from botorch_transfer._botorch import DefaultType
 from botorch_transfer.input_transforms import warn_of_data
-from botorch_transfer.search_space.cells import codes
 
 # ---------------------------------------------------------------------------- standardization
 
@@ -460,21 +459,6 @@ def best_gap(Y: Tensor) -> float:
     below = (Y.max() - Y).detach().flatten()
     worse, gap = below[below > 0], below.median()
     return float(worse.median() if gap == 0 and len(worse) else gap)
-
-
-def warn_of_outcomes(Y: Tensor, Yvar: Tensor | None = None) -> None:
-    """Warns of codes of failed runs among outcomes, and of noise variances in another unit.
-
-    Args:
-        Y: A ``batch_shape x n x 1`` tensor of outcomes, which are maximized.
-        Yvar: A ``batch_shape x n x 1`` tensor of noise variances.
-    """
-    if found := codes(Y.detach().cpu().double().flatten().numpy()):
-        warn_of_data(
-            f"train_Y has {found[0]:g}, far from all other outcomes: leave out failed runs"
-        )
-    elif Yvar is not None and Y.numel() > 2 and Yvar.min().sqrt() > EXTREME * Y.std() > 0:
-        warn_of_data("train_Yvar is far above the range of train_Y: give squared standard errors")
 
 
 def robust_limit(Y: Tensor, depth: float = 0.0, limit: float | None = None) -> float:
