@@ -236,10 +236,8 @@ def restore_transform(
         saved.load_state_dict(dict(tensors))
         return cast(InputTransform, resolve_input_transform(saved, given))
     if given is None:
-        raise ValueError(
-            "The prior's file does not contain the prior's input transform: pass the transform to "
-            "load(path, input_transform=...)."
-        )
+        text = "The prior's file does not contain the prior's input transform"
+        raise ValueError(f"{text}: pass the transform to load(path, input_transform=...).")
     return given
 
 

@@ -305,10 +305,8 @@ def _transform_of_plain(
     for name, (own, scale) in zip(members, parts, strict=True):
         if own != steps or not isinstance(scale, Standardize | None):
             kind, *_ = own[0] if own else [type(scale).__name__]
-            raise ValueError(
-                f"The member {name!r} has its own outcome transform {kind}: give all models the "
-                "same transform by outcome_transform=."
-            )
+            text = f"The member {name!r} has its own outcome transform {kind}"
+            raise ValueError(f"{text}: give all models the same transform by outcome_transform=.")
     scales = [scale for _, scale in parts if isinstance(scale, Standardize)]
     if scales:  # otherwise, the priors are in raw units
         typical = scales[0].means.mean(), scales[0].stdvs.mean()

@@ -331,10 +331,8 @@ def transfer_report(client: Client, metric: str | None = None) -> pd.DataFrame:
     """
     adapter = getattr(client._maybe_generation_strategy, "adapter", None)
     if not isinstance(adapter, TransferAdapter):
-        raise UserInputError(
-            "No transfer model has chosen a trial since the client was created or loaded: call "
-            "get_next_trials() before transfer_report()."
-        )
+        text = "No transfer model has chosen a trial since the client was created or loaded"
+        raise UserInputError(f"{text}: call get_next_trials() before transfer_report().")
     surrogate = cast(BoTorchGenerator, adapter.generator).surrogate
     fitted = getattr(surrogate.model, "models", [surrogate.model])
     found = {

@@ -81,10 +81,8 @@ def describe_prior(prior: Prior) -> tuple[str, Tensor]:
     for family, (kind, names) in _FAMILIES.items():
         if type(prior) is kind and prior.batch_shape == torch.Size():
             return family, torch.stack([getattr(prior, name).detach() for name in names])
-    raise ValueError(
-        f"{type(prior).__name__} is not supported as a hyperprior: give a univariate GammaPrior, "
-        "NormalPrior or UniformPrior."
-    )
+    text = f"{type(prior).__name__} is not supported as a hyperprior"
+    raise ValueError(f"{text}: give a univariate GammaPrior, NormalPrior or UniformPrior.")
 
 
 class _OfLogarithm(Prior, ABC):

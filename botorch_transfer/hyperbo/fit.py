@@ -349,10 +349,8 @@ def _found_groups(visited: npt.NDArray[np.bool_]) -> list[tuple[Sequence[int], S
     patterns, pattern_of = np.unique(visited, axis=0, return_inverse=True)
     shared = np.flatnonzero(patterns.sum(axis=-1) > 1).tolist()
     if not shared:
-        raise InputDataError(
-            "No two source tasks share an input, but the EKL objective needs shared inputs: use "
-            "objective='nll'."
-        )
+        text = "No two source tasks share an input, but the EKL objective needs shared inputs"
+        raise InputDataError(f"{text}: use objective='nll'.")
     points_of = {k: np.flatnonzero(pattern_of == k).tolist() for k in shared}
     return sorted((np.flatnonzero(patterns[k]).tolist(), points_of[k]) for k in shared)
 

@@ -344,10 +344,8 @@ def start_factor(num_tasks: int, rank: int | None = None) -> Tensor:
     """
     rank = num_tasks if rank is None else rank
     if not 1 <= rank <= num_tasks:
-        raise ValueError(
-            f"rank={rank} is out of range for {num_tasks} tasks (target included): choose a rank "
-            f"from 1 to {num_tasks}."
-        )
+        text = f"rank={rank} is out of range for {num_tasks} tasks (target included)"
+        raise ValueError(f"{text}: choose a rank from 1 to {num_tasks}.")
     ones, eye = torch.ones(num_tasks, num_tasks), torch.eye(num_tasks)
     if rank < num_tasks:
         return torch.linalg.cholesky(ones + INDEPENDENCE * eye)[:, :rank]
