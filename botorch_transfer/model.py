@@ -864,7 +864,7 @@ def _check_fit_arguments(of_botorch: Mapping[str, Any], of_starts: Mapping[str, 
 
     Args:
         of_botorch: The given arguments of BoTorch's fit.
-        of_starts: Arguments of the fit from several starts. The value of an argument that was not
+        of_starts: Arguments of the multi-start fit. The value of an argument that was not
             given is ``None``.
     """
     if unknown := sorted(of_botorch.keys() - _OF_BOTORCHS_FIT):
