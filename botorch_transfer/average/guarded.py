@@ -258,8 +258,8 @@ class GuardedTransferGP(AveragedGP):
         """Computes the log evidence for the transfer model against the plain GP.
 
         Returns:
-            A ``batch_shape`` tensor: positive if the data favour the transfer model, zero if there
-            are no target points.
+            A ``batch_shape`` tensor: positive if the data favour the transfer model, negative if
+            the data favour the plain GP. Without target points, the log evidence is zero.
         """
         training = self.training
         with torch.no_grad():

@@ -379,7 +379,7 @@ class WeightedSumMean(SourceMean):
     r"""Posterior mean of a weighted sum of source GPs: ``Σ_m w_m μ_m(x)``.
 
     ``w_m`` is the weight of source GP ``m``, and ``μ_m(x)`` is its posterior mean. This is the
-    prior mean of ScaML-GP, Eq. (5) of [Tighineanu2023scaml]_. Hierarchical GPs use this mean with
+    prior mean of ScaML-GP, Eq. (6) of [Tighineanu2023scaml]_. Hierarchical GPs use this mean with
     only one source GP, which has the weight one.
 
     Args:

@@ -852,8 +852,8 @@ class ConditionedGPs(ConditionedBatch):
         mask: An ``M x N`` boolean tensor, ``True`` for points and ``False`` for padding.
         alpha: An ``M x N`` tensor: the coefficients ``α`` of the posterior mean, see
             :class:`.Conditioned`.
-        inverse_root: An ``M x N x N`` tensor: the inverse Cholesky factor of the data's covariance;
-            for inducing points, the factor ``F`` of :class:`Coefficients`.
+        inverse_root: An ``M x N x N`` tensor: the inverse of the Cholesky factor of the data's
+            covariance; for inducing points, the factor ``F`` of :class:`Coefficients`.
         lengthscale: An ``M x d`` tensor.
         outputscale: An ``M`` tensor of signal variances.
         prior_mean: An ``M`` tensor of constant prior means; zero if omitted.

@@ -684,9 +684,9 @@ class TargetObjective(ClosedFormObjective):
         """Builds the fit objective of a model, if the objective has closed-form gradients.
 
         The closed form applies to exact GPs whose residual has an RBF or Matérn kernel. The noise
-        must have one learned variance, known variances, or one learned variance plus known
-        variances. Hyperpriors of lengthscales, signal variance, noise, mean and weights must be
-        univariate.
+        variances must be known, learned (one variance for all points), or the sum of a known and a
+        learned variance. Hyperpriors of lengthscales, signal variance, noise, mean and weights must
+        be univariate.
 
         Args:
             mll: The marginal log likelihood of a model with target data, in training mode.
