@@ -268,8 +268,8 @@ def history_verdict(
     """Combines the judgements of all sources into one verdict on the old runs.
 
     Among many sources that are unrelated to the target, a few look helpful by chance. If at most
-    half of the sources look helpful, the helpful sources therefore count only if ``B`` is large. ``B``
-    is the Bayes factor of the hypothesis that one of the sources is helpful: the mean of all
+    half of the sources look helpful, the helpful sources therefore count only if ``B`` is large.
+    ``B`` is the Bayes factor of the hypothesis that one of the sources is helpful: the mean of all
     sources' Bayes factors. In all cases, helpful sources count only if the sum of their shares is
     not small; each single share may be small. If all runs are near the old tasks' optima, even
     helpful sources may look irrelevant, because the runs vary too little. The verdict
