@@ -272,8 +272,8 @@ def _fits(x: Array, y: Array, factor: int, name: str, is_one: bool, of_study: bo
       then always exists.
     - Fractions have more decimals than percentages.
     - If ``name`` has no word in ``SHARES``, fractions and percentages must meet four further
-      conditions: ``x`` and ``y`` belong to two groups, the gap is large enough for one group, at
-      least one percentage is above 10, and all percentages are above 1.
+      conditions: ``x`` and ``y`` belong to two groups, the gap is as large as is required within
+      one group, at least one percentage is above 10, and all percentages are above 1.
 
     There is one exception: ``factor`` is 100, ``name`` has a word in ``SHARES``, one of two groups
     is this study (``of_study``), and at least one percentage is above 10. Then a single condition
