@@ -247,8 +247,8 @@ class TransferEarlyStoppingStrategy(BaseEarlyStoppingStrategy):
     Args:
         prior: The prior, fitted to old learning curves of the objective. When Ax loads a stored
             strategy, ``prior`` is a dictionary: the entry ``"prior"`` of :meth:`to_dict`.
-        probability: A trial is stopped if the probability that its final value is worse than the
-            incumbent's is above this number.
+        probability: The threshold for the probability that a trial's final value is worse than the
+            incumbent's final value. A trial above this threshold is stopped.
         **options: Options of Ax's ``BaseEarlyStoppingStrategy``.
 
     Example:

@@ -105,8 +105,9 @@ class Conditioned(ABC):
 
     In tensor shapes, ``gps`` stands for the batch dimensions of the GPs. Without batched
     hyperparameters, ``gps`` is one dimension, and all GPs are evaluated at the same inputs. With
-    batched hyperparameters, ``gps`` is their batch shape, and the batch shape of the inputs ends
-    with it. In the shape of a result, ``gps`` follows all other batch dimensions.
+    batched hyperparameters, ``gps`` is the batch shape of the hyperparameters, and the batch shape
+    of the inputs ends with ``gps``. In the shape of a result, ``gps`` follows all other batch
+    dimensions.
     """
 
     prior_mean: Tensor

@@ -162,7 +162,7 @@ class Part:
         return values[..., :n] @ self.root.mT if n > 0 else values[..., :0]
 
     def linear(self, values: Tensor, whitened: Tensor) -> Tensor:
-        """Evaluates the terms of mean, variance and covariances that are linear in kernel values.
+        """Evaluates the terms that are linear in kernel values, for mean, variance and covariances.
 
         Args:
             values: A ``B x P x N`` tensor of kernel values between inputs and fixed points.

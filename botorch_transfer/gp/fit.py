@@ -277,8 +277,8 @@ def _has_constant_input(tasks: PaddedTasks) -> Tensor:
 def _at_most_one(outputscale: Hyperparameter) -> Hyperparameter:
     """Returns the hyperparameter of the signal variance with an upper bound of one.
 
-    One is the variance of standardized outcomes. If an input is constant in a task, the task has no
-    information about other values of the input. Far from the constant value, the variance of
+    The bound is the variance of standardized outcomes. If an input is constant in a task, the task
+    has no information about other values of the input. Far from the constant value, the variance of
     predictions is the signal variance. Without the bound, the fitted signal variance of a smooth
     task would be a hundred times the variance of the task's outcomes.
     """

@@ -513,7 +513,7 @@ class ClosedFormObjective(FitObjective):
         Returns:
             ``True`` if three conditions hold: :meth:`params` returns all fitted parameters; each
             model of a batch has its own parameters; and each hyperprior of a fitted parameter is
-            univariate, and is a prior of a parameter that :meth:`params` returns.
+            univariate, and applies to the parameter itself, not to a function of parameters.
         """
         batch_shape = mll.model.train_targets.shape[:-1]
         own = {
@@ -529,8 +529,8 @@ class ClosedFormObjective(FitObjective):
     def _hyperpriors(cls, mll: ExactMarginalLogLikelihood) -> list[tuple[str, Prior]] | None:
         """Returns pairs of a hyperparameter's name and its prior, for all priors of a model.
 
-        Returns ``None`` if a fitted hyperparameter with a prior is not in :meth:`params`, or if its
-        prior is not univariate.
+        Returns ``None`` if a prior of a fitted hyperparameter is not univariate, or if
+        :meth:`params` does not return the value that the prior applies to.
         """
         model: Any = mll.model
         found: list[tuple[str, Prior]] = []
@@ -632,7 +632,7 @@ class ClosedFormObjective(FitObjective):
     def num_points(self, rows: Tensor) -> Tensor:
         """Returns the number of training points for each row of parameters, a ``P`` tensor.
 
-        The objective is divided by this number, like GPyTorch's marginal log likelihood.
+        As in GPyTorch's marginal log likelihood, the log posterior is divided by this number.
         """
         return self._Y.new_full((len(rows),), self._num_points)
 
@@ -782,7 +782,8 @@ def _of_members(values: Tensor, weights: SourceWeights | None) -> Tensor:
 
     Args:
         values: A ``batch_shape x S x l`` tensor: means or flattened covariances of ``S`` sources.
-        weights: The weights of the sources. If ``None``, the values are summed over the sources.
+        weights: The weights of the sources. If ``None``, the values are summed over the sources;
+            otherwise, each source keeps its own values.
 
     Returns:
         A ``B x S x l`` tensor; ``B x 1 x l`` without weights. ``B`` is one if all models of a batch

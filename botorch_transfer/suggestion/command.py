@@ -222,10 +222,8 @@ def _history(paths: Sequence[Path], choices: Sequence[str]) -> DataFrame:
         spare = [name for name in table if sum(name in other for other in tables) == 1]
         for name in sorted(every - {*table}, key=str):
             if likely := likely_column(str(name), spare):
-                raise ValueError(
-                    f"{path} has the column {likely!r}, and another file has the column {name!r}: "
-                    "use the same name in all files."
-                )
+                text = f"{path} has the column {likely!r}, and another file has the column {name!r}"
+                raise ValueError(f"{text}: use the same name in all files.")
         if len(paths) > 1:
             table.index = [f"{row} of {path.name}" for row in table.index]
     history = pd.concat(tables)

@@ -33,7 +33,7 @@ from botorch_transfer.data.tables import (
     read_runs,
     without_repeats,
 )
-from botorch_transfer.data.units import wrong_outcomes, wrong_units
+from botorch_transfer.data.units import STUDY, wrong_outcomes, wrong_units
 from botorch_transfer.memo import Memo, content_key
 from botorch_transfer.outcome_transforms import (
     FEW_OUTCOMES,
@@ -451,7 +451,12 @@ def read_study(
             if likely := likely_column(name, absent):
                 text = "%r is no parameter: if %r means the same, use one name for both"
                 logger.warning(text, name, likely)
+        if len(absent):
+            logger.info("The candidates lack the columns %s of old runs", ", ".join(absent))
         space = guess_space(known, [name for name in others if name in known])
+        known_task = None if history is None or task not in history else task
+        for suspicion in wrong_units(history, space, known_task, candidates):
+            logger.warning("Maybe another unit: %s", suspicion.replace(STUDY, "the candidates"))
         own = space if runs is None or runs.empty else runs
         if lacked := [name for name in space.columns if name not in own.columns]:
             text = f"The runs lack the column {lacked[0]!r} of the guessed space"
