@@ -251,8 +251,8 @@ class ConstructedFromDatasets(Model):
             the hyperpriors of ScaML-GP.
         outcome_transform: The transform of ``train_Y`` to the prior's units; by default the
             transform that matches ``outcome_scale``. ``None`` if ``train_Y`` already has the
-            prior's units. ``Log``, ``Bilog`` and ``Power`` also transform source data; in a chain,
-            they must come first.
+            prior's units. ``Log``, ``Bilog`` and ``Power`` are also applied to the source outcomes.
+            In a ``ChainedOutcomeTransform``, they must precede all other transforms.
         input_transform: A frozen transform of the inputs, for example
             ``Normalize(d, bounds=...)``; by default the transform of the prior.
         task_feature: The index of a column of ``train_X`` that holds the task. The model ignores

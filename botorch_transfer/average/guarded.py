@@ -152,8 +152,8 @@ class GuardedTransferGP(AveragedGP):
             ``transfer_model``.
         outcome_transform: The outcome transform of both models; if omitted, the default of
             ``transfer_model``. Pass ``None`` if the outcomes are in the prior's units already.
-            ``Log``, ``Bilog`` and ``Power`` also transform source data; in a chain, they must come
-            first.
+            ``Log``, ``Bilog`` and ``Power`` are also applied to the source outcomes. In a
+            ``ChainedOutcomeTransform``, they must precede all other transforms.
         input_transform: A frozen transform of the inputs; if omitted, the default of
             ``transfer_model``.
         transfer_model: The class of the transfer model.

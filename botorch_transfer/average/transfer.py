@@ -127,8 +127,9 @@ class TransferGP(AveragedGP):
             residual kernel, give ``members`` with ``partial(ScaMLGP, covar_module=...)``.
         outcome_transform: By default each model uses its own transform, and the plain GP's outcomes
             are standardized. If you give a transform, all models use this transform. Pass ``None``
-            if the outcomes are in the priors' units already. ``Log``, ``Bilog`` and ``Power`` also
-            transform source data; in a chain, they must come first.
+            if the outcomes are in the priors' units already. ``Log``, ``Bilog`` and ``Power`` are
+            also applied to the source outcomes. In a ``ChainedOutcomeTransform``, they must precede
+            all other transforms.
         members: The averaged models without the plain GP, by name. Each is a class of transfer
             models, or a function that takes the same arguments as such a class and returns a model.
             The first model leads the search, see :func:`member_shares`. By default

@@ -178,7 +178,8 @@ class EmpiricalGaussian:
 
         Args:
             outcomes: For each group a ``P_g x N_g`` tensor: the outcomes of ``N_g`` tasks at
-                ``P_g`` shared inputs. The tasks of a group must not all have equal outcomes.
+                ``P_g`` shared inputs. If all tasks of a group have the same outcomes, the
+                group's covariance has rank zero.
 
         Returns:
             The means and pseudo-inverses of all groups.

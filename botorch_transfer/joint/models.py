@@ -95,9 +95,9 @@ class JointTransferGP(TargetGP):
             ``SupervisedDataset`` or tensors ``X`` (``n_i x d``), ``Y`` (``n_i x 1``) and optionally
             ``Yvar`` (``n_i x 1``, known noise variances).
         outcome_transform: The transform of the target's outcomes; by default the transform that
-            matches ``outcome_scale``. ``Log``, ``Bilog`` and ``Power`` also apply to the source
-            tasks. Use ``None`` if the target's outcomes already have the units of the scaled source
-            outcomes.
+            matches ``outcome_scale``. ``Log``, ``Bilog`` and ``Power`` are also applied to the
+            source outcomes. Use ``None`` if the target's outcomes already have the units of the
+            scaled source outcomes.
         input_transform: A frozen transform of all tasks' inputs.
 
     Raises:

@@ -168,8 +168,9 @@ def read_constraint(text: str, space: SearchSpace) -> list[Condition]:
 def _is_idle(condition: Condition, space: SearchSpace) -> bool:
     """Returns whether a condition has no effect, because all values of its parameter satisfy it.
 
-    The result is true only for a condition on one numeric parameter. The numbers with which the
-    condition compares the parameter must also lie outside of the parameter's range.
+    The result is ``True`` if three statements hold: the condition has a single parameter, and this
+    parameter is numeric; all numbers with which the condition compares the parameter lie outside of
+    the parameter's range; and all values in this range satisfy the condition.
     """
     parameter, *others = [p for p in space.parameters if names_some(condition.code, [p.name])]
     if others or not parameter.is_numeric:

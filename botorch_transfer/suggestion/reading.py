@@ -513,7 +513,7 @@ def read_tables(
     """Encodes tables of old runs and of this study's runs.
 
     This function is called by :func:`read_study` and by the Optuna sampler. The old runs are
-    encoded once for all outcomes.
+    encoded in one pass, not once for each outcome.
 
     Args:
         region: The rows that may be suggested.
@@ -630,10 +630,11 @@ def _hint_at_steps(history: DataFrame, space: SearchSpace, task: str) -> None:
 
 
 def _check_named(named: Any, tables: Mapping[str, DataFrame], used: Any, keys: Any) -> None:
-    """Raises an error if all tables lack a named column, or if one table has another name for it.
+    """Raises an error if all tables lack a named column.
 
-    Only columns of steps and standard errors may have another name. If a table lacks the step, and
-    most of its rows repeat the task and the parameters (``keys``), a warning is logged.
+    For columns of steps and standard errors, an error is also raised if a table seems to have the
+    column under another name. If a table lacks the column of steps, and most of the table's rows
+    repeat the task and the parameters (``keys``), a warning is logged.
     """
     for argument, column in named:
         lacking = {place: table for place, table in tables.items() if column not in table}
