@@ -181,7 +181,7 @@ def transfer_generation_strategy(
     optimizers = [f for f in optim.__all__ if f.startswith(("optimize_acqf", "gen_batch"))]
     known = {name for f in optimizers for name in signature(getattr(optim, f)).parameters}
     if unknown := sorted({*(optimizer_options or ())} - known):
-        raise UserInputError(f"optimizer_options has {unknown[0]!r}: correct the option's name.")
+        raise UserInputError(f"optimizer_options has the unknown {unknown[0]!r}: correct its name.")
     options = {**(model_options or {}), "pretraining": dict(pretraining or {})}
     name = model.__name__
     config = ModelConfig(botorch_model_class=model, model_options=options, name=name)

@@ -107,7 +107,7 @@ class TaskObjective(FitObjective):
         return value.reshape(index.shape).sum(dim=-1), slope.unflatten(0, index.shape).sum(dim=-2)
 
     def num_points(self, rows: Tensor) -> Tensor:
-        """Returns the number of training points for each row of parameters, a ``P`` tensor.
+        """Counts the training points to which each of ``P`` rows of parameters applies.
 
         A row applies to the points of one task; with ``shared``, to the points of all tasks.
         """

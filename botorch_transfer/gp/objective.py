@@ -778,16 +778,15 @@ def _task_weights(model: Any) -> set[SourceWeights | None]:
 
 
 def _of_members(values: Tensor, weights: SourceWeights | None) -> Tensor:
-    """Flattens the batch dimensions of source means or covariances.
+    """Flattens batch dimensions of values; sums the values over the sources without weights.
 
     Args:
         values: A ``batch_shape x S x l`` tensor: means or flattened covariances of ``S`` sources.
-        weights: The weights of the sources. If ``None``, the values are summed over the sources;
-            otherwise, each source keeps its own values.
+        weights: The weights of the sources, or ``None``. The caller applies the weights.
 
     Returns:
-        A ``B x S x l`` tensor; ``B x 1 x l`` without weights. ``B`` is one if all models of a batch
-        have the same inputs.
+        A ``B x S x l`` tensor with weights, or a ``B x 1 x l`` tensor without weights. ``B`` is the
+        number of models in the batch, or one if all models have the same inputs.
     """
     values = values.double().reshape(-1, *values.shape[-2:])
     return values if weights is not None else values.sum(dim=-2, keepdim=True)
