@@ -22,7 +22,10 @@ from typing import Any, NoReturn
 
 
 def _no_file(text: str, endings: str = ".json .csv .tsv .txt .xlsx .xls") -> str:
-    """Returns a value of an option with several values; refuses the name of a file."""
+    """Returns ``text``, one of the values of an option that takes several values.
+
+    Raises an error if ``text`` is the name of a file with one of the ``endings``.
+    """
     if Path(text).suffix.lower() in endings.split() and "=" not in text:
         raise argparse.ArgumentTypeError(f"the option has taken the file {text}: put files first")
     return text

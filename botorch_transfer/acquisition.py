@@ -523,10 +523,8 @@ class AveragedImprovement(AcquisitionFunction):
             )
         best_f = torch.as_tensor(best_f).to(X_reference)
         if not bool(best_f.isfinite().all()):
-            raise ValueError(
-                f"best_f is {best_f.tolist()}, which is not finite: give a finite number, or use "
-                "PriorUpperConfidenceBound."
-            )
+            text = f"best_f is {best_f.tolist()}, which is not finite"
+            raise ValueError(f"{text}: give a finite number, or use PriorUpperConfidenceBound.")
         members, none = model.members.values(), X_reference[:0]
         improvements = [_Improvement(each, best_f, none) for each in members]
         return cls(improvements, model.improvement_shares, X_reference, model)

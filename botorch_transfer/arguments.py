@@ -200,7 +200,7 @@ def check_options(model_class: Any, options: Iterable[str]) -> None:
         options: The names of the options.
 
     Raises:
-        TypeError: If ``model_class`` is a name or a model.
+        TypeError: If ``model_class`` is a model instance or cannot be called, such as a string.
         ValueError: If an option is unknown.
     """
     if not callable(model_class) or isinstance(model_class, Model):
@@ -212,7 +212,7 @@ def check_options(model_class: Any, options: Iterable[str]) -> None:
 
 
 def warn_of_outcomes(train_Y: Tensor, train_Yvar: Tensor | None = None) -> None:
-    """Warns of codes of failed runs among outcomes, and of noise variances in another unit.
+    """Warns if outcomes contain codes of failed runs (-999), or if noise variances seem too large.
 
     Args:
         train_Y: A ``batch_shape x n x 1`` tensor of outcomes, which are maximized.
@@ -251,8 +251,8 @@ class ConstructedFromDatasets(Model):
             the hyperpriors of ScaML-GP.
         outcome_transform: The transform of ``train_Y`` to the prior's units; by default the
             transform that matches ``outcome_scale``. ``None`` if ``train_Y`` already has the
-            prior's units. ``Log``, ``Bilog`` and ``Power`` also transform source data; in a chain,
-            they must come first.
+            prior's units. ``Log``, ``Bilog`` and ``Power`` are also applied to the source outcomes.
+            In a ``ChainedOutcomeTransform``, they must precede all other transforms.
         input_transform: A frozen transform of the inputs, for example
             ``Normalize(d, bounds=...)``; by default the transform of the prior.
         task_feature: The index of a column of ``train_X`` that holds the task. The model ignores
@@ -325,9 +325,9 @@ class ConstructedFromDatasets(Model):
         Args:
             training_data: The target's data, or a ``MultiTaskDataset`` that also holds the sources.
             prior: The prior, or source data; replaces the sources in ``training_data``.
-            categorical_features: Indices of inputs that are categories coded as numbers. Kernels
-                treat them as ordered numbers, which is exact for two categories. Encode more than
-                two categories one-hot, as ``SearchSpace`` does.
+            categorical_features: Indices of inputs that hold categories, coded as numbers. Kernels
+                treat the codes as ordered numbers. For two categories, the order has no effect.
+                Encode more than two categories one-hot, as ``SearchSpace`` does.
             **options: Further arguments of the constructor.
 
         Returns:

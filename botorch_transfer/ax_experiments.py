@@ -125,9 +125,9 @@ def arms_by_fate(experiment: Experiment) -> dict[str, list[Arm]]:
 
     Returns:
         A mapping from ``"failed"``, ``"abandoned"``, ``"succeeded"`` and ``"pending"`` to lists of
-        arms. Arms that violate a constraint by a rounding error are kept in all four lists; Ax
-        leaves such arms out of its own list of pending arms. An arm that succeeded in a trial is
-        not in the lists of failed and abandoned arms.
+        arms. An arm that violates a parameter constraint by a rounding error is not left out. Ax's
+        own list of pending arms leaves out such arms. An arm that succeeded in a trial is not in
+        the lists of failed and abandoned arms.
     """
     # Check only bounds, because rounded values may violate a constraint slightly.
     bounds = SearchSpace(list(experiment.search_space.parameters.values()))
@@ -198,7 +198,8 @@ def restricted_to(config: OptimizationConfig, metrics: Collection[str]) -> Optim
     """Restricts an optimization config to metrics with old outcomes.
 
     Keeps an objective, a constraint or an objective threshold if all its metrics have old outcomes.
-    Removes constraints relative to the status quo, because the status quo has no outcome yet.
+    Removes each constraint whose bound is relative to the status quo, because the status quo has no
+    outcome yet.
 
     Args:
         config: The optimization config.

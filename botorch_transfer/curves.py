@@ -212,10 +212,11 @@ def full_length(curves: Sequence[Curve], usual: float | None = None) -> float:
         usual: The full length of other tasks, if there are any.
 
     Returns:
-        The largest step of the runs that are marked as complete. If no run is marked, let ``last``
-        be the largest step of all runs. If two or more runs reached ``last`` without being stopped
-        or diverging, or if ``usual`` is ``None``, the result is ``last``. Otherwise the result is
-        the larger one of ``last`` and ``usual``.
+        If some runs are marked as complete, the result is the largest step of these runs. If no run
+        is marked as complete, the result depends on ``last``, the largest step of all runs, and on
+        ``usual``. The result is ``last`` if ``usual`` is ``None``, or if two or more runs reached
+        ``last`` without being stopped or diverging. Otherwise, the result is the larger one of
+        ``last`` and ``usual``.
     """
     ends = np.array([c.steps[-1] for c in curves if not c.diverged and c.stopped is not True])
     complete = [c.steps[-1] for c in curves if c.stopped is False]
@@ -429,16 +430,17 @@ class CurvePrior(Saved):
     def is_hopeless(self, own: Curve, others: Sequence[Curve], probability: float = 0.95) -> bool:
         """Decides whether a run will probably end worse than the best run of its task.
 
-        The best run is the best complete run among ``others``. If none is complete, the best run is
-        the run with the best prediction. A diverged run is always hopeless. A run that has not
-        diverged is never hopeless in three cases: all other runs have diverged, the run is nearly
-        complete, or its last value is no worse than the best run's value at the same step.
+        The best run is the best complete run among ``others``. If none of them is complete, the
+        best run is the run among ``others`` with the best prediction. A diverged run is always
+        hopeless. A run that has not diverged is never hopeless in three cases: all other runs have
+        diverged, the run is nearly complete, or the run's last value is no worse than the best
+        run's value at the same step.
 
         Args:
             own: The curve of the run.
             others: The curves of the task's other runs.
-            probability: In all other cases, a run is hopeless if the probability that it ends worse
-                than the best run exceeds this value.
+            probability: Threshold for runs that the rules above do not decide. Such a run is
+                hopeless if the probability that it ends worse than the best run exceeds this value.
 
         Returns:
             Whether the run is hopeless.

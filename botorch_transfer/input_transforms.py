@@ -119,7 +119,7 @@ WIDE, NARROW = 0.25, 0.1
 def warn_outside_unit_cube(X: Tensor, whose: str, atol: float = 0.01, raw: Any = None) -> None:
     """Warns of inputs outside of the unit cube; the default hyperpriors assume the unit cube.
 
-    Also warns if the inputs seem to be in the unit cube before the input transform.
+    Also warns if the inputs seem to be normalized twice: by the user and by the input transform.
 
     Args:
         X: A ``batch_shape x n x d`` tensor of transformed inputs.
@@ -236,10 +236,8 @@ def restore_transform(
         saved.load_state_dict(dict(tensors))
         return cast(InputTransform, resolve_input_transform(saved, given))
     if given is None:
-        raise ValueError(
-            "The prior's file does not contain the prior's input transform: pass the transform to "
-            "load(path, input_transform=...)."
-        )
+        text = "The prior's file does not contain the prior's input transform"
+        raise ValueError(f"{text}: pass the transform to load(path, input_transform=...).")
     return given
 
 

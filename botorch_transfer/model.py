@@ -762,12 +762,13 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
     ) -> ExactMarginalLogLikelihood:
         """Fits the target's hyperparameters; ``fit_gpytorch_mll`` calls this method.
 
-        By default, all starts are optimized together, and the best optimum is kept. Most models
-        have a closed-form gradient (``gp.objective``). Other models use automatic differentiation.
-        If ``optimizer_kwargs=`` has options that only BoTorch's optimizer supports, BoTorch's
-        optimizer runs the starts one by one. Some of the ``**kwargs``, such as ``optimizer=``,
-        select BoTorch's fit instead. BoTorch's fit starts at the current hyperparameters, and draws
-        a new start only after a failed attempt.
+        The default fit optimizes several starts, and keeps the best optimum. Most models have a
+        closed-form gradient (``gp.objective``), and all starts are optimized together. BoTorch's
+        optimizer runs one start after another if a model has no closed-form gradient, or if
+        ``optimizer_kwargs=`` has options that only BoTorch's optimizer supports. Some of the
+        ``**kwargs``, such as ``optimizer=``, replace the default fit by BoTorch's fit. BoTorch's
+        fit starts at the current hyperparameters, and draws a new start only after a failed
+        attempt.
 
         Args:
             mll: The marginal log likelihood of this model.
@@ -864,8 +865,8 @@ def _check_fit_arguments(of_botorch: Mapping[str, Any], of_starts: Mapping[str, 
 
     Args:
         of_botorch: The given arguments of BoTorch's fit.
-        of_starts: Arguments of the fit from several starts. The value of an argument that was not
-            given is ``None``.
+        of_starts: The arguments ``num_restarts`` and ``seed`` of the default fit; ``None`` for an
+            argument that was not given.
     """
     if unknown := sorted(of_botorch.keys() - _OF_BOTORCHS_FIT):
         raise ValueError(

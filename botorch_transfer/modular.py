@@ -166,10 +166,11 @@ class SourcePosteriorGP(ModularTransferGP):
         covar_module: The residual kernel; by default a scaled RBF kernel with a lengthscale for
             each input.
         outcome_transform: The transform of ``train_Y`` to the prior's units; by default the
-            transform that matches the prior's ``outcome_scale``. For source data, this is a
-            standardization by all source and target outcomes together. ``None`` if ``train_Y``
-            already has the prior's units. ``Log``, ``Bilog`` and ``Power`` also transform source
-            data; in a chain, they must come first.
+            transform that matches the prior's ``outcome_scale``. If ``prior`` is source data, the
+            default standardizes ``train_Y`` by all source and target outcomes together. ``None`` if
+            ``train_Y`` already has the prior's units. ``Log``, ``Bilog`` and ``Power`` are also
+            applied to the source outcomes. In a ``ChainedOutcomeTransform``, they must precede all
+            other transforms.
         input_transform: A frozen transform of the inputs, for example
             ``Normalize(d, bounds=...)``; by default the transform of the prior.
 

@@ -244,7 +244,8 @@ def split_transform(transform: Any) -> tuple[Steps, OutcomeTransform | None]:
         ``None`` if no transform remains.
 
     Raises:
-        ValueError: If an element-wise transform follows another transform, such as ``Standardize``.
+        ValueError: If an element-wise transform follows a transform that is not element-wise, such
+            as ``Standardize``.
 
     Example:
         >>> split_transform(ChainedOutcomeTransform(log=outcome.Log(), scale=Standardize(1)))
@@ -371,19 +372,21 @@ def another_unit(
     - Target and source outcomes have similar absolute values, but opposite signs.
     - Target outcomes lie far outside of the range of source outcomes.
     - Target outcomes are far closer to zero than all source outcomes.
-    - Target outcomes are so close to zero that chance is an unlikely cause. This check is skipped
-      if the median target outcome is better than three quarters of the source outcomes, because
-      good outcomes, such as small losses, may be near zero.
+    - Target outcomes are closer to zero than most source outcomes, and outcomes drawn at random
+      from any source task would rarely all be so close to zero. This check is skipped if the median
+      target outcome is better than three quarters of the source outcomes, because good outcomes,
+      such as small losses, may be near zero.
 
     The last two kinds count only if one of ``FACTORS`` explains the small outcomes: multiplied by
     this factor, most target outcomes have absolute values like the source outcomes.
 
     Args:
-        whose: The name of the target outcomes in the sentence.
+        whose: The name of the target outcomes in the returned sentence.
         Y: A ``batch_shape x n x 1`` tensor of target outcomes, which are maximized.
         outcomes: A tensor of ``N`` source outcomes, of any shape.
         task: The ``N`` task indices of the source outcomes.
-        sign: -1 if the user minimizes, so that outcomes have the opposite sign in the sentence.
+        sign: -1 if the user minimizes; the returned sentence then shows outcomes with the opposite
+            sign.
 
     Returns:
         A sentence that describes the problem; ``None`` if there is no problem.

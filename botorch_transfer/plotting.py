@@ -302,7 +302,8 @@ def plot_curves(
         max_curves: Maximum number of old curves to draw.
 
     Returns:
-        The axes. Bars at the full length are 90 % intervals of the final outcomes of partial runs.
+        The axes. For each partial run, a bar at the last step of a full run is the 90 % interval of
+        the final outcome.
 
     Raises:
         ImportError: If matplotlib is missing.

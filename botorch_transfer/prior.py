@@ -247,7 +247,12 @@ class Observations(DoubleState):
 
     @classmethod
     def of(cls, tasks: PaddedTasks, noise: Tensor) -> Self:
-        """Stacks the data of padded tasks without the padding; ``noise`` is an ``M x N`` tensor."""
+        """Stacks the data of all tasks, and drops the rows of padding.
+
+        Args:
+            tasks: The padded tasks.
+            noise: An ``M x N`` tensor of noise variances, padded like the tasks.
+        """
         mask = tasks.mask
         return cls(tasks.X[mask], tasks.Y[mask], noise[mask], mask.nonzero()[:, 0])
 
@@ -260,7 +265,7 @@ class Observations(DoubleState):
         return type(self)(self.X[rows], self.Y[rows], self.noise[rows], task)
 
     def join(self, other: Self, num_tasks: int) -> Self:
-        """Appends the data of further tasks, whose indices start at ``num_tasks``."""
+        """Appends the data of further tasks, and adds ``num_tasks`` to their task indices."""
         mine = self.X, self.Y, self.noise, self.task
         theirs = other.X, other.Y, other.noise, other.task + num_tasks
         return type(self)(

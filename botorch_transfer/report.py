@@ -91,9 +91,9 @@ def transfer_report(model: TransferModel) -> pd.DataFrame:
         - ``variance``: the share of the outcomes' variance that the source's term of the prior mean
           explains; negative if the term and the outcomes are negatively correlated.
         - ``weight``: the source's weight in the model; NaN if the model has no weights of sources.
-          For an average of models, this is the weight in the averaged model that uses the sources.
-          The last row has the total weight of all transfer models in the average; NaN if the model
-          is not an average.
+          For an average of models, it is the source's weight in the first averaged model whose
+          prior is a :class:`SourceGPs`. The last row has the total weight of all transfer models
+          in the average; NaN if the model is not an average.
         - ``slope``: the regression slope of the target on the source's mean, both standardized.
         - ``helpful``, ``inverted``: log Bayes factors of a positive and of a negative slope against
           a slope of zero.
@@ -268,12 +268,12 @@ def history_verdict(
     """Combines the judgements of all sources into one verdict on the old runs.
 
     Among many sources that are unrelated to the target, a few look helpful by chance. If at most
-    half of the sources look helpful, these sources therefore count only if the Bayes factors of
-    all sources together are evidence that at least one source is helpful. The Bayes factor of this
-    hypothesis, ``B``, is the mean of the sources' Bayes factors. Moreover, helpful sources, few or
-    many, count only if the sum of their shares is not small; each single share may be small. If all
-    runs are near the old tasks' optima, even helpful sources may look irrelevant, because the runs
-    vary too little. The verdict ``"irrelevant"`` therefore also requires that ``B`` is at most one.
+    half of the sources look helpful, the helpful sources therefore count only if ``B`` is large.
+    ``B`` is the Bayes factor of the hypothesis that one of the sources is helpful: the mean of all
+    sources' Bayes factors. In all cases, helpful sources count only if the sum of their shares is
+    not small; each single share may be small. If all runs are near the old tasks' optima, even
+    helpful sources may look irrelevant, because the runs vary too little. The verdict
+    ``"irrelevant"`` therefore also requires that ``B`` is at most one.
 
     Args:
         findings: The results of :func:`source_finding`, at least one.

@@ -202,10 +202,8 @@ class AlpineFamily(TaskFamily):
             ValueError: If ``num_tasks`` is larger than five.
         """
         if num_tasks > len(cls.SHIFTS):
-            raise ValueError(
-                f"The Alpine family has {len(cls.SHIFTS)} source tasks, not {num_tasks}: make "
-                "further tasks by AlpineFamily(s=...)."
-            )
+            text = f"The Alpine family has {len(cls.SHIFTS)} source tasks, not {num_tasks}"
+            raise ValueError(f"{text}: make further tasks by AlpineFamily(s=...).")
         order = torch.randperm(len(cls.SHIFTS), generator=torch.Generator().manual_seed(seed))
         return [cls(s=cls.SHIFTS[k], **options) for k in order[:num_tasks].tolist()]
 

@@ -127,7 +127,7 @@ class _AveragedNoise(DerivedNoise):
 
 
 class _AveragedLikelihood(GaussianLikelihood):
-    """Likelihood of an average of models. Registering a hyperprior of the noise raises an error."""
+    """Likelihood of an average of models. Its ``register_prior`` method raises an error."""
 
     def register_prior(self, *args: Any, **kwargs: Any) -> None:
         self.noise_covar.register_prior(*args, **kwargs)
@@ -284,7 +284,7 @@ class AveragedGP(  # type: ignore[misc]
         return self.plain.num_inputs
 
     def _scale_and_shift(self, member: TransferModel) -> tuple[Tensor, Tensor]:
-        """Returns the scale and shift that convert a member's outcomes to the plain GP's units."""
+        """Returns the scale and shift that convert a member's units to the plain GP's units."""
         (mean, stdv), (own_mean, own_stdv) = member.own_units, self.plain.own_units
         return stdv / own_stdv, (mean - own_mean) / own_stdv
 
@@ -335,7 +335,7 @@ class AveragedGP(  # type: ignore[misc]
         raise self._is_no_exact_gp()
 
     def source_parts(self, X: Tensor, names: Sequence[str]) -> Tensor:
-        """Returns each source task's contribution to the prior mean, averaged over the members."""
+        """Averages, for each source task, its contributions to the members' prior means."""
         parts = [
             self._scale_and_shift(member)[0] * member.source_parts(X, names)
             for member in self.members.values()

@@ -152,8 +152,8 @@ class GuardedTransferGP(AveragedGP):
             ``transfer_model``.
         outcome_transform: The outcome transform of both models; if omitted, the default of
             ``transfer_model``. Pass ``None`` if the outcomes are in the prior's units already.
-            ``Log``, ``Bilog`` and ``Power`` also transform source data; in a chain, they must come
-            first.
+            ``Log``, ``Bilog`` and ``Power`` are also applied to the source outcomes. In a
+            ``ChainedOutcomeTransform``, they must precede all other transforms.
         input_transform: A frozen transform of the inputs; if omitted, the default of
             ``transfer_model``.
         transfer_model: The class of the transfer model.
@@ -258,8 +258,8 @@ class GuardedTransferGP(AveragedGP):
         """Computes the log evidence for the transfer model against the plain GP.
 
         Returns:
-            A ``batch_shape`` tensor: positive if the data favour the transfer model, zero if there
-            are no target points.
+            A ``batch_shape`` tensor: positive if the data favour the transfer model, negative if
+            the data favour the plain GP. Without target points, the log evidence is zero.
         """
         training = self.training
         with torch.no_grad():

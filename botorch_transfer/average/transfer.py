@@ -40,7 +40,7 @@ from botorch_transfer.sources.scaml import ScaMLGP
 MEMBERS: Mapping[str, type[SourcePosteriorGP]] = {"population": PopulationGP, "scaml": ScaMLGP}
 
 #: Number of evaluations after which all models have the same weight in the averaged improvement.
-#: The evaluation that brought the most recent improvement counts as the first, see
+#: The count starts with the evaluation that brought the most recent improvement, see
 #: :func:`member_shares`.
 PATIENCE = 5
 
@@ -68,8 +68,8 @@ def member_shares(Y: Tensor, num_members: int, patience: int = PATIENCE) -> Tens
     Args:
         Y: A ``batch_shape x n`` tensor of outcomes, in the order of the evaluations.
         num_members: The number of models ``K``.
-        patience: The number of evaluations after which all models have the same share. The
-            evaluation that brought the most recent improvement counts as the first.
+        patience: The number of evaluations after which all models have the same share. The count
+            starts with the evaluation that brought the most recent improvement.
 
     Returns:
         A ``batch_shape x K`` tensor of shares that add up to one.
@@ -106,8 +106,8 @@ class TransferGP(AveragedGP):
     :class:`~.acquisition.AveragedImprovement` averages the expected improvements of all models,
     including the plain GP. Each improvement is divided by its maximum over the search space, so
     that all models have equal influence. The shares of this average are ``improvement_shares``.
-    Outside the range of the sources' inputs, improvements are multiplied by the ratio of the
-    smallest to the largest of these shares. The constructor and each fit compute
+    Well outside the range of the sources' inputs, each improvement is also multiplied by the
+    smallest share divided by the largest share. The constructor and each fit compute
     ``improvement_shares`` by :func:`member_shares`. ``improvement_shares`` depends on the number of
     evaluations since the last improvement, so the target's data must be in the order of the
     evaluations.
@@ -127,9 +127,10 @@ class TransferGP(AveragedGP):
             residual kernel, give ``members`` with ``partial(ScaMLGP, covar_module=...)``.
         outcome_transform: By default each model uses its own transform, and the plain GP's outcomes
             are standardized. If you give a transform, all models use this transform. Pass ``None``
-            if the outcomes are in the priors' units already. ``Log``, ``Bilog`` and ``Power`` also
-            transform source data; in a chain, they must come first.
-        members: The averaged models without the plain GP, by name. Each is a class of transfer
+            if the outcomes are in the priors' units already. ``Log``, ``Bilog`` and ``Power`` are
+            also applied to the source outcomes. In a ``ChainedOutcomeTransform``, they must precede
+            all other transforms.
+        members: The averaged models except the plain GP, by name. Each is a class of transfer
             models, or a function that takes the same arguments as such a class and returns a model.
             The first model leads the search, see :func:`member_shares`. By default
             :class:`PopulationGP` and :class:`ScaMLGP`.
@@ -240,10 +241,10 @@ class TransferGP(AveragedGP):
         The search reduces the expected improvement of inputs outside this range.
 
         Returns:
-            A ``2 x d`` tensor of bounds, after the input transform, one bound for each side of the
-            unit cube. A side's bound is infinite if the distance from this side to the nearest of
-            ``N`` source points is at most ``max(0.05, 3 / N)``. ``None`` if all bounds are
-            infinite, or if no member's prior contains the sources' inputs.
+            A ``2 x d`` tensor: the smallest and the largest value of each input in the source data,
+            after the input transform. A bound is infinite if its distance from the unit cube's side
+            is at most ``max(0.05, 3 / N)``, for ``N`` source points. The method returns ``None`` if
+            all bounds are infinite, or if no member's prior has the range of the sources' inputs.
         """
         priors = (prior for prior in self.prior.values() if isinstance(prior, ConditionedPrior))
         if (prior := next(priors, None)) is None:
@@ -305,10 +306,8 @@ def _transform_of_plain(
     for name, (own, scale) in zip(members, parts, strict=True):
         if own != steps or not isinstance(scale, Standardize | None):
             kind, *_ = own[0] if own else [type(scale).__name__]
-            raise ValueError(
-                f"The member {name!r} has its own outcome transform {kind}: give all models the "
-                "same transform by outcome_transform=."
-            )
+            text = f"The member {name!r} has its own outcome transform {kind}"
+            raise ValueError(f"{text}: give all models the same transform by outcome_transform=.")
     scales = [scale for _, scale in parts if isinstance(scale, Standardize)]
     if scales:  # otherwise, the priors are in raw units
         typical = scales[0].means.mean(), scales[0].stdvs.mean()

@@ -181,7 +181,7 @@ def transfer_generation_strategy(
     optimizers = [f for f in optim.__all__ if f.startswith(("optimize_acqf", "gen_batch"))]
     known = {name for f in optimizers for name in signature(getattr(optim, f)).parameters}
     if unknown := sorted({*(optimizer_options or ())} - known):
-        raise UserInputError(f"optimizer_options has {unknown[0]!r}: correct the option's name.")
+        raise UserInputError(f"optimizer_options has the unknown {unknown[0]!r}: correct its name.")
     options = {**(model_options or {}), "pretraining": dict(pretraining or {})}
     name = model.__name__
     config = ModelConfig(botorch_model_class=model, model_options=options, name=name)
@@ -247,8 +247,8 @@ class TransferEarlyStoppingStrategy(BaseEarlyStoppingStrategy):
     Args:
         prior: The prior, fitted to old learning curves of the objective. When Ax loads a stored
             strategy, ``prior`` is a dictionary: the entry ``"prior"`` of :meth:`to_dict`.
-        probability: A trial is stopped if the probability that its final value is worse than the
-            incumbent's is above this number.
+        probability: The threshold for the probability that a trial's final value is worse than the
+            incumbent's final value. A trial above this threshold is stopped.
         **options: Options of Ax's ``BaseEarlyStoppingStrategy``.
 
     Example:
@@ -331,10 +331,8 @@ def transfer_report(client: Client, metric: str | None = None) -> pd.DataFrame:
     """
     adapter = getattr(client._maybe_generation_strategy, "adapter", None)
     if not isinstance(adapter, TransferAdapter):
-        raise UserInputError(
-            "No transfer model has chosen a trial since the client was created or loaded: call "
-            "get_next_trials() before transfer_report()."
-        )
+        text = "No transfer model has chosen a trial since the client was created or loaded"
+        raise UserInputError(f"{text}: call get_next_trials() before transfer_report().")
     surrogate = cast(BoTorchGenerator, adapter.generator).surrogate
     fitted = getattr(surrogate.model, "models", [surrogate.model])
     found = {

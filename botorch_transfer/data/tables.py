@@ -168,11 +168,11 @@ def from_dataframe(
         missing: Values of parameters that a task does not record, by parameter name; ``None`` for
             an unknown value. A task does not record a parameter if the column is empty or absent.
         rename: Mapping from old to new names of columns.
-        changed: Whether the search space has changed since the runs. If a task does not record a
-            parameter, and ``missing`` lacks this parameter, ``False`` raises an error, and ``True``
-            treats the parameter's value as unknown. However, ``True`` also raises an error if the
-            parameter's column is absent and another column has a similar name. With ``False``, a
-            warning counts the runs outside of the space.
+        changed: Whether the search space has changed since the runs. This matters for a parameter
+            that a task does not record and ``missing`` does not contain. ``False`` raises an error.
+            ``True`` treats the parameter's value as unknown, unless the parameter's column is
+            absent and another column has a similar name: this raises an error for ``True``, too.
+            With ``False``, a warning counts the runs outside of the space.
         log: Whether to take the natural logarithm of the outcome. Standard errors are then divided
             by the outcomes. The target's outcomes must be logarithms, too.
         encode: Another encoding, for models whose inputs are not in the unit cube: a function that
@@ -456,9 +456,9 @@ def without_repeats(
         five different outcomes. For a task with only three or four runs, the second condition is
         that no two outcomes of the task are equal. Of two tasks with the same runs, one remains. A
         task repeats runs of the current study if the task and the study share at least three
-        different runs, and if one of two conditions holds: (1) no two different shared runs have
-        equal outcomes; (2) the shared runs are at least 90 % of the task's runs, and have at least
-        two different outcomes.
+        distinct runs, and if one of two conditions holds: (1) the outcomes of the distinct shared
+        runs are all different; (2) the shared runs are at least 90 % of the task's runs, and have
+        at least two different outcomes.
     """
     history = _without_copies(history, space, outcomes, task)
     if runs is None:
@@ -709,8 +709,8 @@ def _warn_of_reversal(outcome: Outcome, tasks: Mapping[str, SupervisedDataset]) 
     """Warns of a task whose good settings are bad in all other tasks, maybe due to a wrong sign.
 
     Computes the correlation between the ranks of a task's outcomes and the mean ranks of the
-    nearest runs of the other tasks. The warning also requires that the other tasks agree with one
-    another.
+    nearest runs of the other tasks. Warns if this correlation is clearly negative, and if the other
+    tasks agree with one another.
     """
     tasks = {name: data for name, data in tasks.items() if len(data.Y) >= MIN_COMPARED}
     if not MIN_SEARCHED <= len(tasks) <= MAX_SEARCHED:

@@ -26,7 +26,7 @@ from pandas import DataFrame, to_numeric
 
 from botorch_transfer.data.datasets import evenly_spaced
 from botorch_transfer.data.measurements import Outcome, Range, numbers
-from botorch_transfer.search_space import Parameter, SearchSpace
+from botorch_transfer.search_space import IntegerParameter, Parameter, SearchSpace
 from botorch_transfer.search_space.cells import PER_CENT, in_per_cent, rows_of_tasks, words_of
 
 Array = NDArray[np.float64]
@@ -107,7 +107,7 @@ STUDY = "this study"
 def wrong_units(
     history: DataFrame | None, space: SearchSpace, task: str | None, runs: DataFrame | None = None
 ) -> list[str]:
-    """Finds tasks, or a study, whose values of a parameter likely have a wrong unit.
+    """Finds tasks, or a study, whose values of a parameter likely have a wrong unit or type.
 
     The docstring of this module has the conditions. The runs of this study are one more task. They
     are checked less strictly: only values below half of a positive lower bound count as outside of
@@ -272,8 +272,8 @@ def _fits(x: Array, y: Array, factor: int, name: str, is_one: bool, of_study: bo
       then always exists.
     - Fractions have more decimals than percentages.
     - If ``name`` has no word in ``SHARES``, fractions and percentages must meet four further
-      conditions: ``x`` and ``y`` belong to two groups, the gap is large enough for one group, at
-      least one percentage is above 10, and all percentages are above 1.
+      conditions: ``x`` and ``y`` belong to two groups, the gap is as large as is required within
+      one group, at least one percentage is above 10, and all percentages are above 1.
 
     There is one exception: ``factor`` is 100, ``name`` has a word in ``SHARES``, one of two groups
     is this study (``of_study``), and at least one percentage is above 10. Then a single condition
@@ -310,7 +310,7 @@ def _decimals(values: Array) -> int:
 
 
 def _of_column(tasks: Mapping[str, Array], parameter: Parameter) -> Iterator[tuple[str, str]]:
-    """Finds tasks in which a parameter likely has a wrong unit; yields (task, problem)."""
+    """Finds tasks in which a parameter likely has a wrong unit or type; yields (task, problem)."""
     unit = np.array([0.0, 1.0, *QUANTILES])[:, None]
     marks = parameter.decode(unit)[parameter.name].to_numpy(dtype=np.float64)
     (lower, upper), reference = marks[:2], marks[2:]
@@ -324,6 +324,8 @@ def _of_column(tasks: Mapping[str, Array], parameter: Parameter) -> Iterator[tup
     rounding = 1e-6 * max(abs(lower), abs(upper))
     strange, compared = dict[str, Array](), dict[str, Array]()
     for name, values in tasks.items():
+        if isinstance(parameter, IntegerParameter) and 2 * np.mean(values % 1 > 0) > 1:
+            yield name, "has fractions, but the parameter is an integer: use a real parameter"
         beyond = (values < lower - rounding) | (values > upper + rounding)
         beyond = beyond if name != STUDY else (2 * values < lower) & (lower > 0)
         if beyond.mean() > MAX_OUTSIDE:

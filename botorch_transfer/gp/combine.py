@@ -289,7 +289,7 @@ class WeightedSumKernel(PriorKernel):
         same = same_inputs(x1, x2)
         if diag and not same:
             return self.forward(x1, x2).diagonal(dim1=-2, dim2=-1)
-        # If all batches have the same inputs, the source GPs are evaluated once for all batches.
+        # If all batches have the same inputs, the source GPs are evaluated only once.
         batch_shape = torch.broadcast_shapes(self.batch_shape, x1.shape[:-2], x2.shape[:-2])
         gps, weights = _selected(self.gps, self.task_weights)
         if diag:
@@ -379,7 +379,7 @@ class WeightedSumMean(SourceMean):
     r"""Posterior mean of a weighted sum of source GPs: ``Σ_m w_m μ_m(x)``.
 
     ``w_m`` is the weight of source GP ``m``, and ``μ_m(x)`` is its posterior mean. This is the
-    prior mean of ScaML-GP, Eq. (5) of [Tighineanu2023scaml]_. Hierarchical GPs use this mean with
+    prior mean of ScaML-GP, Eq. (6) of [Tighineanu2023scaml]_. Hierarchical GPs use this mean with
     only one source GP, which has the weight one.
 
     Args:

@@ -105,8 +105,9 @@ class Conditioned(ABC):
 
     In tensor shapes, ``gps`` stands for the batch dimensions of the GPs. Without batched
     hyperparameters, ``gps`` is one dimension, and all GPs are evaluated at the same inputs. With
-    batched hyperparameters, ``gps`` is their batch shape, and the batch shape of the inputs ends
-    with it. In the shape of a result, ``gps`` follows all other batch dimensions.
+    batched hyperparameters, ``gps`` is the batch shape of the hyperparameters, and the batch shape
+    of the inputs ends with ``gps``. In the shape of a result, ``gps`` follows all other batch
+    dimensions.
     """
 
     prior_mean: Tensor
@@ -852,8 +853,8 @@ class ConditionedGPs(ConditionedBatch):
         mask: An ``M x N`` boolean tensor, ``True`` for points and ``False`` for padding.
         alpha: An ``M x N`` tensor: the coefficients ``α`` of the posterior mean, see
             :class:`.Conditioned`.
-        inverse_root: An ``M x N x N`` tensor: the inverse Cholesky factor of the data's covariance;
-            for inducing points, the factor ``F`` of :class:`Coefficients`.
+        inverse_root: An ``M x N x N`` tensor: the inverse of the Cholesky factor of the data's
+            covariance; for inducing points, the factor ``F`` of :class:`Coefficients`.
         lengthscale: An ``M x d`` tensor.
         outputscale: An ``M`` tensor of signal variances.
         prior_mean: An ``M`` tensor of constant prior means; zero if omitted.

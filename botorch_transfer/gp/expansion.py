@@ -107,13 +107,13 @@ class Part:
         Args:
             gps: The source GPs, conditioned on their data. Each GP has one kernel.
             weights: A ``G`` tensor of the weights, or of the expected values of random weights.
-            T: The fixed inputs, a ``T x d`` tensor.
+            T: A ``T x d`` tensor of fixed inputs that all kernels share.
             squares: A ``G`` tensor of the expected squares of random weights. By default,
                 ``weights`` squared.
 
         Returns:
             A :class:`Part` with ``G`` kernels. The fixed points of each kernel are the points of
-            its GP, followed by ``T``.
+            its GP, followed by the rows of ``T``.
         """
         squares = weights.square() if squares is None else squares
         own, number = gps.points.expand(len(weights), *gps.points.shape[-2:]), len(T)
@@ -162,7 +162,7 @@ class Part:
         return values[..., :n] @ self.root.mT if n > 0 else values[..., :0]
 
     def linear(self, values: Tensor, whitened: Tensor) -> Tensor:
-        """Evaluates the terms of mean, variance and covariances that are linear in kernel values.
+        """Evaluates the terms that are linear in kernel values, for mean, variance and covariances.
 
         Args:
             values: A ``B x P x N`` tensor of kernel values between inputs and fixed points.

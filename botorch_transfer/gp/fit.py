@@ -107,7 +107,7 @@ class TaskObjective(FitObjective):
         return value.reshape(index.shape).sum(dim=-1), slope.unflatten(0, index.shape).sum(dim=-2)
 
     def num_points(self, rows: Tensor) -> Tensor:
-        """Returns the number of training points for each row of parameters, a ``P`` tensor.
+        """Counts the training points to which each of ``P`` rows of parameters applies.
 
         A row applies to the points of one task; with ``shared``, to the points of all tasks.
         """
@@ -277,8 +277,8 @@ def _has_constant_input(tasks: PaddedTasks) -> Tensor:
 def _at_most_one(outputscale: Hyperparameter) -> Hyperparameter:
     """Returns the hyperparameter of the signal variance with an upper bound of one.
 
-    One is the variance of standardized outcomes. If an input is constant in a task, the task has no
-    information about other values of the input. Far from the constant value, the variance of
+    The bound is the variance of standardized outcomes. If an input is constant in a task, the task
+    has no information about other values of the input. Far from the constant value, the variance of
     predictions is the signal variance. Without the bound, the fitted signal variance of a smooth
     task would be a hundred times the variance of the task's outcomes.
     """

@@ -81,10 +81,8 @@ def describe_prior(prior: Prior) -> tuple[str, Tensor]:
     for family, (kind, names) in _FAMILIES.items():
         if type(prior) is kind and prior.batch_shape == torch.Size():
             return family, torch.stack([getattr(prior, name).detach() for name in names])
-    raise ValueError(
-        f"{type(prior).__name__} is not supported as a hyperprior: give a univariate GammaPrior, "
-        "NormalPrior or UniformPrior."
-    )
+    text = f"{type(prior).__name__} is not supported as a hyperprior"
+    raise ValueError(f"{text}: give a univariate GammaPrior, NormalPrior or UniformPrior.")
 
 
 class _OfLogarithm(Prior, ABC):
@@ -476,10 +474,10 @@ def start_and_bounds(prior: Prior) -> tuple[Tensor, Tensor, Tensor]:
     """Computes the starting value and bounds of a hyperparameter from its hyperprior.
 
     The starting value is the hyperprior's mean. The bounds of a Gamma hyperprior are fixed
-    multiples of the mean, with one exception: if the shape parameter is at most one, the lower
-    bound is the larger of the lower multiple and the hyperprior's first percentile. The density's
-    mode is then zero. Without this exception, a fit to few points would end at the lower multiple,
-    which is almost zero. The bounds of a uniform hyperprior are the ends of its interval.
+    multiples of the mean, with one exception. If the shape parameter is at most one, the density's
+    mode is zero, and a fit to few points would end at the lower multiple, which is almost zero. In
+    this case, the lower bound is the larger of the lower multiple and the hyperprior's first
+    percentile. The bounds of a uniform hyperprior are the ends of its interval.
 
     Args:
         prior: A Gamma or uniform prior, univariate or of ``d`` independent hyperparameters.

@@ -513,7 +513,7 @@ class ClosedFormObjective(FitObjective):
         Returns:
             ``True`` if three conditions hold: :meth:`params` returns all fitted parameters; each
             model of a batch has its own parameters; and each hyperprior of a fitted parameter is
-            univariate, and is a prior of a parameter that :meth:`params` returns.
+            univariate, and applies to the parameter itself, not to a function of parameters.
         """
         batch_shape = mll.model.train_targets.shape[:-1]
         own = {
@@ -529,8 +529,8 @@ class ClosedFormObjective(FitObjective):
     def _hyperpriors(cls, mll: ExactMarginalLogLikelihood) -> list[tuple[str, Prior]] | None:
         """Returns pairs of a hyperparameter's name and its prior, for all priors of a model.
 
-        Returns ``None`` if a fitted hyperparameter with a prior is not in :meth:`params`, or if its
-        prior is not univariate.
+        Returns ``None`` if a prior of a fitted hyperparameter is not univariate, or if
+        :meth:`params` does not return the value that the prior applies to.
         """
         model: Any = mll.model
         found: list[tuple[str, Prior]] = []
@@ -632,7 +632,7 @@ class ClosedFormObjective(FitObjective):
     def num_points(self, rows: Tensor) -> Tensor:
         """Returns the number of training points for each row of parameters, a ``P`` tensor.
 
-        The objective is divided by this number, like GPyTorch's marginal log likelihood.
+        As in GPyTorch's marginal log likelihood, the log posterior is divided by this number.
         """
         return self._Y.new_full((len(rows),), self._num_points)
 
@@ -684,9 +684,9 @@ class TargetObjective(ClosedFormObjective):
         """Builds the fit objective of a model, if the objective has closed-form gradients.
 
         The closed form applies to exact GPs whose residual has an RBF or Matérn kernel. The noise
-        must have one learned variance, known variances, or one learned variance plus known
-        variances. Hyperpriors of lengthscales, signal variance, noise, mean and weights must be
-        univariate.
+        variances must be known, learned (one variance for all points), or the sum of a known and a
+        learned variance. Hyperpriors of lengthscales, signal variance, noise, mean and weights must
+        be univariate.
 
         Args:
             mll: The marginal log likelihood of a model with target data, in training mode.
@@ -778,15 +778,15 @@ def _task_weights(model: Any) -> set[SourceWeights | None]:
 
 
 def _of_members(values: Tensor, weights: SourceWeights | None) -> Tensor:
-    """Flattens the batch dimensions of source means or covariances.
+    """Flattens batch dimensions of values; sums the values over the sources without weights.
 
     Args:
         values: A ``batch_shape x S x l`` tensor: means or flattened covariances of ``S`` sources.
-        weights: The weights of the sources. If ``None``, the values are summed over the sources.
+        weights: The weights of the sources, or ``None``. The caller applies the weights.
 
     Returns:
-        A ``B x S x l`` tensor; ``B x 1 x l`` without weights. ``B`` is one if all models of a batch
-        have the same inputs.
+        A ``B x S x l`` tensor with weights, or a ``B x 1 x l`` tensor without weights. ``B`` is the
+        number of models in the batch, or one if all models have the same inputs.
     """
     values = values.double().reshape(-1, *values.shape[-2:])
     return values if weights is not None else values.sum(dim=-2, keepdim=True)

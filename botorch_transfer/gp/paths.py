@@ -270,9 +270,9 @@ class SourcePath(ModelPath):
     r"""Functions drawn from a weighted sum of source posteriors, minus the posterior means.
 
     The path evaluates ``Σ_g w_g (f_g - μ_g)``. Source function ``f_g`` has the weight ``w_g`` and
-    the posterior mean ``μ_g``. For each kernel, a function ``f`` is drawn from the prior by random
-    features. Matheron's rule then turns ``f`` into the deviation of a posterior sample from the
-    posterior mean: ``f(x) - k(x, X) K⁻¹ (f(X) + ε)``, where ``K`` is the covariance matrix of the
+    the posterior mean ``μ_g``. For each kernel, a function ``h`` is drawn from the prior by random
+    features. Matheron's rule then turns ``h`` into the deviation of a posterior sample from the
+    posterior mean: ``h(x) - k(x, X) K⁻¹ (h(X) + ε)``, where ``K`` is the covariance matrix of the
     source data, and ``ε`` is sampled from the noise.
 
     Args:

@@ -256,9 +256,9 @@ class Strategy:
     def _closed_form(self, X: Tensor) -> tuple[Tensor, Tensor] | None:
         """Evaluates the posterior mean and covariance in closed form, or returns ``None``.
 
-        The closed form is used only if :meth:`with_data` added points, or if the model has source
-        GPs and ``X`` requires a gradient. Even then, the method returns ``None`` if the prior is
-        not supported, or if the closed form would take too much memory.
+        The closed form is used only in two cases: (1) :meth:`with_data` added points; (2) the model
+        has source GPs, and ``X`` requires a gradient. In both cases, the method returns ``None`` if
+        :meth:`frozen_at` returns ``None``, or if the closed form would take too much memory.
         """
         posterior = self.given
         if posterior is None and X.requires_grad and settings.detach_test_caches.on():

@@ -502,10 +502,8 @@ def _read_model(
     Raises an error if the model is not supported.
     """
     if not isinstance(model, SingleTaskGP) or model.num_outputs != 1 or len(model.batch_shape):
-        raise ValueError(
-            f"{name!r} is not a SingleTaskGP with one outcome and no batch dimensions: only such "
-            "GPs are supported."
-        )
+        text = f"{name!r} is not a SingleTaskGP with one outcome and no batch dimensions"
+        raise ValueError(f"{text}: only such GPs are supported.")
     kernel, mean, likelihood = model.covar_module, model.mean_module, model.likelihood
     standardize = getattr(model, "outcome_transform", None)
     normalize = getattr(model, "input_transform", None)

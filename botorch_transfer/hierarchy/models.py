@@ -244,9 +244,9 @@ class BoostedHierarchicalGP(HierarchicalGP):
 
         C_t(x, x') = P(x, x') + Cov[f(x) - A(x) f(X)],   f ~ GP(0, C)
 
-    Use BHGP for a hierarchy with many points in each level. Of the hierarchical models that include
-    the sources' uncertainty, BHGP is the cheapest. The variance of BHGP is never less than the
-    variance of MHGP.
+    Use BHGP for a hierarchy with many points in each level. BHGP is the cheapest hierarchical model
+    that includes the sources' uncertainty. The variance of BHGP is never less than the variance of
+    MHGP.
 
     Args:
         prior: A :class:`SourceHierarchy` with ``propagate="mean"``, or source data from which such
@@ -280,8 +280,8 @@ class BoostedHierarchicalGP(HierarchicalGP):
     def _predict(self, X: Tensor) -> MultivariateNormal:
         """Predicts like MHGP, and adds the uncertainty of the last source task ``f``.
 
-        With the coefficients ``A(x)`` of the target's outcomes, ``Cov[f(x) - A(x) f(X)]`` is added
-        to the covariance.
+        The method adds ``Cov[f(x) - A(x) f(X)]`` to the covariance. ``A(x)`` are the coefficients
+        of the target's outcomes in the predicted mean.
         """
         mvn = self.exact_gp(X)
         X, kernel = X.expand(*mvn.batch_shape, *X.shape[-2:]), self.source_covar_module

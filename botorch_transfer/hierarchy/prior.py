@@ -170,7 +170,7 @@ class ConditionedHierarchy(ConditionedBatch):
         self.register(inverse_root=self._joint_factor())
 
     def _joint_factor(self) -> Tensor:
-        """Computes the inverse Cholesky factor of the joint covariance of all levels' data."""
+        """Computes ``L⁻¹``, for the Cholesky factor ``L`` of the joint covariance of all data."""
         covariance = self.noise.diag()
         for level, rows in enumerate(self._rows):
             X = self.points[rows.start :]
@@ -235,11 +235,11 @@ class ConditionedHierarchy(ConditionedBatch):
         return self._joint(self._level_crosses(x))
 
     def _level_crosses(self, x: Tensor) -> list[Tensor]:
-        """Evaluates each level's kernel between ``P x d`` inputs and data of source tasks.
+        """Evaluates each level's kernel between ``P x d`` inputs and a part of the data.
 
         Returns:
-            A matrix for each level. The columns belong to the data of this level and of all higher
-            levels.
+            A matrix for each level, with ``P`` rows, and a column for each data point of this level
+            and of all higher levels.
         """
         rows = enumerate(self._rows)
         return [self._kernel(level, x, self.points[row.start :]) for level, row in rows]
@@ -260,9 +260,9 @@ class BoostedHierarchy(ConditionedHierarchy):
 
     Each task is modelled as the posterior mean of the previous task plus a residual. MHGP uses
     only the last task's posterior mean, which needs only a Cholesky factor for each task. BHGP also
-    uses the posterior covariance, which includes the uncertainty of the means. The covariance needs
-    the joint Cholesky factor of all data, which is computed on first use. The arguments are the
-    same as for :class:`ConditionedHierarchy`.
+    uses the last task's posterior covariance, which includes the uncertainty of the posterior means
+    that are passed on. The covariance needs the joint Cholesky factor of all data, which is
+    computed on first use. The arguments are the same as for :class:`ConditionedHierarchy`.
 
     Example:
         >>> X = torch.rand(10, 2, dtype=torch.double)
@@ -288,14 +288,14 @@ class BoostedHierarchy(ConditionedHierarchy):
         self._boosts = Cache(size=1)  # all copies share the cache
 
     def solve(self, values: Tensor) -> Tensor:
-        """Computes the coefficients of the posterior mean from the values of all data points.
+        """Computes the posterior mean's coefficients, given values at all data points.
 
         Args:
             values: A ``... x 1 x N`` tensor: outcomes minus prior means.
 
         Returns:
-            A ``... x 1 x N`` tensor. The mean is the product of the coefficients and
-            :meth:`flat_cross`, plus the prior mean.
+            A ``... x 1 x N`` tensor. The posterior mean is the prior mean plus the product of the
+            coefficients and :meth:`flat_cross`.
         """
         rest, solved = values.squeeze(-2), []
         for level, rows in enumerate(self._rows):
@@ -311,7 +311,7 @@ class BoostedHierarchy(ConditionedHierarchy):
         """Factorizes the joint covariance of the ``N x d`` inputs of all levels.
 
         Returns:
-            The inverse Cholesky factor of the joint covariance, and a matrix from which
+            The inverse of the joint covariance's Cholesky factor, and a matrix from which
             :meth:`flat_whiten` computes the excess of BHGP's covariance over HGP's covariance.
         """
         advice = "use MeanHierarchicalGP, or thin out the source data"
@@ -340,8 +340,8 @@ class BoostedHierarchy(ConditionedHierarchy):
 
         Returns:
             A ``1 x 2N x P`` tensor, for ``N`` data points. The first ``N`` rows are the factor of
-            the covariance that the data explain. The other rows are the factor of the excess
-            covariance, which BHGP adds.
+            the explained covariance, which is subtracted from the prior covariance. The other rows
+            are the factor of the excess covariance, which BHGP adds.
         """
         inverse_root, excess = self._boosts(self._boost, self.points, self.alpha)
         crosses = self._level_crosses(x)
@@ -430,14 +430,14 @@ class SourceHierarchy(ConditionedPrior):
             propagate: ``"covariance"`` for SHGP, ``"mean"`` for MHGP and BHGP.
             kernel: ``"rbf"``, ``"matern12"``, ``"matern32"`` or ``"matern52"``.
             hyperparameters: Hyperpriors, starts and bounds of the hyperparameters. Give one object
-                for all tasks, or a pair. The pair's first object is for the first task, and its
-                second object is for all later tasks, because their kernels describe differences.
-                The defaults are values of the ScaML-GP paper, except for a higher upper bound of
-                the noise variance. The first task has the paper's values for source tasks, and all
-                later tasks have the paper's values for the residual. ``None`` gives maximum
-                likelihood, as in [Tighineanu2022hierarchical]_.
-            outcome_scale: Whether to standardize the outcomes of each task by itself
-                (``"per_task"``), of all tasks together (``"pooled"``), or not at all (``"raw"``).
+                for all tasks, or a pair: one object for the first task, and one for all later
+                tasks. The kernels of later tasks describe differences between tasks. The defaults
+                are values of the ScaML-GP paper, except for a higher upper bound of the noise
+                variance. The first task has the paper's values for source tasks, and all later
+                tasks have the paper's values for the residual. ``None`` gives maximum likelihood,
+                as in [Tighineanu2022hierarchical]_.
+            outcome_scale: How to standardize the outcomes: each task separately (``"per_task"``),
+                all tasks together (``"pooled"``), or not at all (``"raw"``).
             input_transform: A frozen transform of the inputs.
             **options: The fields of :class:`~.pretraining.MAPOptions`. The field ``fit_points``
                 limits the points of a fit, but predictions always use all points.
@@ -506,9 +506,9 @@ class SourceHierarchy(ConditionedPrior):
         """Builds a hierarchy from fitted BoTorch models, without changing the hyperparameters.
 
         Args:
-            models: One model for each source task, in order, with the data and the noise of this
-                task. The model's kernel and mean are used for the task's difference from the
-                previous task. The supported models are the same as in
+            models: One model for each source task, in the order of the tasks. A model's data and
+                noise belong to its task. The model's kernel and mean are used for the task's
+                difference from the previous task. The supported models are the same as in
                 :meth:`SourceGPs.from_models`.
             propagate: ``"covariance"`` for SHGP, ``"mean"`` for MHGP and BHGP.
             input_transform: A frozen ``Normalize`` to the prior's input space.

@@ -178,7 +178,8 @@ class EmpiricalGaussian:
 
         Args:
             outcomes: For each group a ``P_g x N_g`` tensor: the outcomes of ``N_g`` tasks at
-                ``P_g`` shared inputs. The tasks of a group must not all have equal outcomes.
+                ``P_g`` shared inputs. If all tasks of a group have the same outcomes, the
+                group's covariance has rank zero.
 
         Returns:
             The means and pseudo-inverses of all groups.
@@ -349,10 +350,8 @@ def _found_groups(visited: npt.NDArray[np.bool_]) -> list[tuple[Sequence[int], S
     patterns, pattern_of = np.unique(visited, axis=0, return_inverse=True)
     shared = np.flatnonzero(patterns.sum(axis=-1) > 1).tolist()
     if not shared:
-        raise InputDataError(
-            "No two source tasks share an input, but the EKL objective needs shared inputs: use "
-            "objective='nll'."
-        )
+        text = "No two source tasks share an input, but the EKL objective needs shared inputs"
+        raise InputDataError(f"{text}: use objective='nll'.")
     points_of = {k: np.flatnonzero(pattern_of == k).tolist() for k in shared}
     return sorted((np.flatnonzero(patterns[k]).tolist(), points_of[k]) for k in shared)
 

@@ -64,8 +64,8 @@ class PretrainedGP(ModularTransferGP):
             deviation of all source outcomes. For ``"per_task"``, it is a standardization by the
             mean and standard deviation of all source and target outcomes together. For ``"raw"``,
             there is no transform. Pass ``None`` if the outcomes are in the prior's units already.
-            ``Log``, ``Bilog`` and ``Power`` also transform source data; in a chain, they must come
-            first.
+            ``Log``, ``Bilog`` and ``Power`` are also applied to the source outcomes. In a
+            ``ChainedOutcomeTransform``, they must precede all other transforms.
         input_transform: A frozen transform of the inputs; by default the prior's transform.
         finetune: Whether a fit changes mean, network, kernel and noise to maximize the target's
             marginal likelihood. Such a fit starts at the pre-trained values, and a Gaussian penalty

@@ -298,10 +298,8 @@ def _prepare(
     tasks = tasks.standardize(*outcome_scales(tasks, outcome_scale))
     outcomes = tasks.Y[tasks.mask]
     if float(outcomes.max() - outcomes.min()) <= 1e-12 * float(outcomes.abs().max()):
-        raise InputDataError(
-            f"The outcomes of domain {name!r} are constant, so no GP can be learned from them: "
-            "leave this domain out, or use SingleTaskGP."
-        )
+        text = f"The outcomes of domain {name!r} are constant, so no GP can be learned from them"
+        raise InputDataError(f"{text}: leave this domain out, or use SingleTaskGP.")
     return tasks, *typical
 
 

@@ -76,7 +76,8 @@ def learned_hyperparameter(prior: Prior, least: float = 0.0) -> Hyperparameter:
 
     Args:
         prior: A univariate Gamma or uniform hyperprior.
-        least: The smallest allowed starting value and bound; ``least`` replaces smaller ones.
+        least: Lower limit of the returned starting value and of both returned bounds. Numbers below
+            ``least`` are replaced by ``least``.
 
     Returns:
         The hyperprior, the starting value (the hyperprior's mean) and the bounds.
@@ -164,8 +165,8 @@ class HyperpriorGP(ModularTransferGP):
         outcome_transform: The default standardizes by the target's outcomes, or by typical source
             moments if the target has fewer than two outcomes. If ``outcome_scale="raw"``, there is
             no transform by default. Pass ``None`` if the outcomes are in the hyperprior's units
-            already. ``Log``, ``Bilog`` and ``Power`` also transform source data; in a chain, they
-            must come first.
+            already. ``Log``, ``Bilog`` and ``Power`` are also applied to the source outcomes. In a
+            ``ChainedOutcomeTransform``, they must precede all other transforms.
         input_transform: A frozen transform of the inputs to the unit cube, for instance
             ``Normalize(d, bounds=...)``; by default the source domains' common transform, if it has
             ``d`` inputs.
@@ -266,8 +267,8 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
         outcome_transform: The default standardizes by the target's outcomes, or by typical source
             moments if the target has fewer than two outcomes. If ``outcome_scale="raw"``, there is
             no transform by default. Pass ``None`` if the outcomes are in the hyperprior's units
-            already. ``Log``, ``Bilog`` and ``Power`` also transform source data; in a chain, they
-            must come first.
+            already. ``Log``, ``Bilog`` and ``Power`` are also applied to the source outcomes. In a
+            ``ChainedOutcomeTransform``, they must precede all other transforms.
         input_transform: A frozen transform of the inputs to the unit cube, for instance
             ``Normalize(d, bounds=...)``; by default the source domains' common transform, if it has
             ``d`` inputs.
@@ -469,9 +470,10 @@ class FullyBayesianHyperpriorGP(ModularTransferGP):
                 of members, ``X`` may be a ``batch_shape x num_members x q x d`` tensor.
             Y: A ``batch_shape x q x 1`` tensor of outcomes; or a
                 ``batch_shape x num_members x q x 1`` tensor of outcomes for each member. As in
-                BoTorch's fully Bayesian models, a dimension of size ``num_members`` before ``q`` is
-                taken for the members. If the last dimension of ``batch_shape`` has this size, split
-                the batch and condition on each part.
+                BoTorch's fully Bayesian models, if the dimension before ``q`` has the size
+                ``num_members``, it is interpreted as the dimension of members. If the last
+                dimension of ``batch_shape`` has this size by chance, it would be mistaken for the
+                dimension of members: split the batch, and condition on each part.
             noise: A tensor of known noise variances, with the shape of ``Y``.
             **kwargs: Further arguments of BoTorch's conditioning.
 

@@ -244,10 +244,8 @@ class Hyperprior(TransferPrior):
                     "GammaPrior, or a UniformPrior with a positive lower bound."
                 )
         if describe_prior(constant)[0] == "gamma":
-            raise ValueError(
-                "The hyperprior of the constant mean must allow negative values: give a "
-                "NormalPrior or a UniformPrior."
-            )
+            text = "The hyperprior of the constant mean must allow negative values"
+            raise ValueError(f"{text}: give a NormalPrior or a UniformPrior.")
         priors = {"constant": constant, **positive}
         return cls("universal", kernel, priors, outcome_scale=outcome_scale)
 
@@ -430,10 +428,8 @@ def check_domains(domains: Sequence[Domain]) -> None:
         )
     kinds = {(d.has_default_context, cast(Tensor, d.context).shape[-1]) for d in domains}
     if len(kinds) > 1:
-        raise InputDataError(
-            "The domains' contexts differ in size, or only some domains have contexts: give all "
-            "domains contexts of the same size, or no contexts."
-        )
+        text = "The domains' contexts differ in size, or only some domains have contexts"
+        raise InputDataError(f"{text}: give all domains contexts of the same size, or no contexts.")
 
 
 # ---------------------------------------------------------------------------- predictive metric

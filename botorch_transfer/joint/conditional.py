@@ -181,8 +181,8 @@ class SourceConditional(Conditioned, GPyTorchModule):
 
     In evaluation mode, the Cholesky factor of the source covariance is cached without its autograd
     graph. Copies of this object share the cache. The factor is computed again if a hyperparameter
-    or the data change. In training mode, the factor is computed for each use, with its autograd
-    graph, but only once within a :meth:`sharing` block.
+    or the data change. In training mode, the factor has its autograd graph. It is then computed
+    once for each :meth:`sharing` block and, outside such blocks, once for each use.
 
     Args:
         kernel: The kernel over inputs and tasks.
@@ -519,8 +519,8 @@ class JointObjective(ClosedFormObjective):
 
     Args:
         mll: The marginal log likelihood of a joint model, in training mode. All kernels over inputs
-            must be RBF or Matérn. The target's noise must have one learned variance, known
-            variances, or one learned variance plus known variances.
+            must be RBF or Matérn. The target's noise variances must be known, learned (one variance
+            for all points), or the sum of a known and a learned variance.
     """
 
     def __init__(self, mll: ExactMarginalLogLikelihood) -> None:

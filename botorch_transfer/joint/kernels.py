@@ -61,7 +61,7 @@ class TaskPoints:
     sizes: tuple[int, ...]
 
     def rows(self, support: Sequence[bool]) -> slice:
-        """Returns the slice of rows from the first to the last point of selected tasks.
+        """Returns the smallest slice of rows that contains all points of the selected tasks.
 
         Args:
             support: One boolean for each task of the joint GP: whether the task is selected. The
@@ -247,7 +247,8 @@ class CoregionalizationKernel(Kernel):
     def _with_kernels(self, kernels: Sequence[Kernel], change: Any) -> Self:
         """Returns a copy with new data kernels.
 
-        The function ``change`` is applied to each tensor of parameters outside the data kernels.
+        The function ``change`` maps each original parameter that does not belong to a data kernel
+        to the copy's parameter.
         """
         twin = deepcopy(self)
         twin.data_kernels = ModuleList(kernels)
@@ -344,10 +345,8 @@ def start_factor(num_tasks: int, rank: int | None = None) -> Tensor:
     """
     rank = num_tasks if rank is None else rank
     if not 1 <= rank <= num_tasks:
-        raise ValueError(
-            f"rank={rank} is out of range for {num_tasks} tasks (target included): choose a rank "
-            f"from 1 to {num_tasks}."
-        )
+        text = f"rank={rank} is out of range for {num_tasks} tasks (target included)"
+        raise ValueError(f"{text}: choose a rank from 1 to {num_tasks}.")
     ones, eye = torch.ones(num_tasks, num_tasks), torch.eye(num_tasks)
     if rank < num_tasks:
         return torch.linalg.cholesky(ones + INDEPENDENCE * eye)[:, :rank]
@@ -493,7 +492,7 @@ class WeightedSourceKernel(IndependentSourcesKernel):
 class ScaMLKernel(IndependentSourcesKernel):
     r"""Kernel of independent source functions ``f_m`` and a target ``f_t + Σ_m w_m f_m``.
 
-    Conditioned on the source data, this kernel gives ScaML-GP, Eq. (3) to (5) of
+    A GP with this kernel, conditioned on the source data, is ScaML-GP. The kernel is Eq. (5) of
     [Tighineanu2023scaml]_. The task covariance ``W_m`` of source task ``m`` is ``1`` at ``(m, m)``,
     ``w_m`` at ``(m, t)`` and ``w_m²`` at ``(t, t)``, where ``t`` is the target.
 

@@ -4,7 +4,7 @@ With the target's outcomes ``y_t`` and the source outcomes ``y_s``, the joint lo
 sum ``log p(y_t, y_s) = log p(y_t | y_s) + log p(y_s)``. The model is an exact GP on the target's
 data. The mean and the kernel of this exact GP are the mean and the kernel of the joint GP given the
 source data (``joint.conditional``). The log likelihood of this exact GP is ``log p(y_t | y_s)``. A
-fit adds ``log p(y_s)`` as GPyTorch's added loss term.
+fit adds ``log p(y_s)``, which is registered with GPyTorch as an added loss term.
 
 All kernels are sums ``Σ_ν [W_ν]_ij k_ν(x, x')`` over *data kernels* ``k_ν``, which are kernels over
 the inputs only. The point ``x`` belongs to task ``i``, and ``x'`` belongs to task ``j``. The five
@@ -95,9 +95,9 @@ class JointTransferGP(TargetGP):
             ``SupervisedDataset`` or tensors ``X`` (``n_i x d``), ``Y`` (``n_i x 1``) and optionally
             ``Yvar`` (``n_i x 1``, known noise variances).
         outcome_transform: The transform of the target's outcomes; by default the transform that
-            matches ``outcome_scale``. ``Log``, ``Bilog`` and ``Power`` also apply to the source
-            tasks. Use ``None`` if the target's outcomes already have the units of the scaled source
-            outcomes.
+            matches ``outcome_scale``. ``Log``, ``Bilog`` and ``Power`` are also applied to the
+            source outcomes. Use ``None`` if the target's outcomes already have the units of the
+            scaled source outcomes.
         input_transform: A frozen transform of all tasks' inputs.
 
     Raises:
@@ -212,7 +212,7 @@ class JointTransferGP(TargetGP):
 
         Returns:
             The prior. In training mode, this method also registers the log likelihood
-            ``log p(y_s)`` of the source data as GPyTorch's added loss term.
+            ``log p(y_s)`` of the source data with GPyTorch, as an added loss term.
         """
         if not self.training:
             return super().forward(x)
@@ -233,13 +233,16 @@ class JointTransferGP(TargetGP):
         hyperpriors. If three starts need more memory than ``max_bytes``, the fit omits one or both
         samples. The expected duration of a long fit is logged (``logging.INFO``).
 
+        Without target points, only the kernels and the noise variances of the source tasks are
+        fitted; weights and task covariances do not change.
+
         Args:
             mll: The marginal log likelihood of this model.
             *args: See :meth:`TargetGP.custom_fit`.
             **kwargs: See :meth:`TargetGP.custom_fit`.
 
-        Returns: The marginal log likelihood in evaluation mode. Without target points, only the
-            source hyperparameters are fitted. Weights and task covariances then do not change.
+        Returns:
+            The marginal log likelihood in evaluation mode.
         """
         if self.num_target_points > 0:
             return super().custom_fit(mll, *args, **kwargs)
@@ -260,8 +263,9 @@ class JointTransferGP(TargetGP):
 
         Returns:
             The objective, or ``None`` if it does not support the model. The objective supports only
-            models whose kernels over inputs are all RBF or Matérn, and whose target noise has one
-            learned variance, known variances, or one learned variance plus known variances.
+            models whose kernels over inputs are all RBF or Matérn. The target's noise variances
+            must be known, learned (one variance for all points), or the sum of a known and a
+            learned variance.
         """
         has_closed_form = (
             type(mll) in (ExactMarginalLogLikelihood, SourceMarginalLogLikelihood)
@@ -290,8 +294,9 @@ class SourceMarginalLogLikelihood(ExactMarginalLogLikelihood):
             *params: Ignored.
             **kwargs: Ignored.
 
-        Returns: A ``batch_shape`` tensor: the sum divided by the number of source points, just as
-            GPyTorch divides a marginal log likelihood by the number of training points.
+        Returns:
+            A ``batch_shape`` tensor: log likelihood plus log hyperpriors, divided by the number of
+            source points. GPyTorch also divides by the number of training points.
         """
         nothing = function_dist.mean.sum(dim=-1)
         total: Tensor = self._add_other_terms(nothing, params)
@@ -325,9 +330,9 @@ def target_frozen(mll: SourceMarginalLogLikelihood) -> Iterator[None]:
 
 
 def _most_of_a_task(sizes: Sequence[int], max_points: int | None) -> int:
-    """Computes the maximum number of points per source task.
+    """Computes the limit on the number of points of each source task.
 
-    With this maximum, all source tasks together have at most ``max_points`` points.
+    It is the largest limit with which all tasks together have at most ``max_points`` points.
     """
     if max_points is None or sum(sizes) <= max_points:
         return max(sizes)
@@ -536,7 +541,7 @@ class JointHierarchicalGP(JointTransferGP):
 
     @property
     def residual_covar_module(self) -> Kernel:
-        """The target's own kernel, which source tasks do not share."""
+        """The target's own kernel, which no source task uses."""
         return self.covar_modules[-1]
 
 
@@ -550,7 +555,7 @@ class _IndependentSourcesGP(JointTransferGP):
 
     @property
     def residual_covar_module(self) -> Kernel:
-        """The target's own kernel, which source tasks do not share."""
+        """The target's own kernel, which no source task uses."""
         return self.covar_modules[-1]
 
 

@@ -24,14 +24,18 @@ class TransferPruner(BasePruner):
     """Pruner for Optuna that learns from the learning curves of earlier studies.
 
     Use it with any sampler for a study with one objective. The pruner predicts the final value of a
-    trial. It prunes the trial if the probability that this value is worse than the incumbent's
-    final value is above ``probability``. The incumbent is the best complete trial of the study. If
-    no trial is complete, the incumbent is the trial with the best predicted final value among all
-    trials except the trial that may be pruned. A trial is also pruned if its last intermediate
-    value is NaN or infinite. Any other trial is kept if it is the only trial of the study, or if
-    its last intermediate value is no worse than the incumbent's intermediate value at the same
-    step. If the history has no curve of a complete trial, the pruner learns from the complete
-    trials of the current study.
+    trial, and computes the probability that this value is worse than the incumbent's final value.
+    If the result exceeds ``probability``, the trial is pruned. The incumbent is the best complete
+    trial of the study. If no trial is complete, the incumbent is the trial with the best predicted
+    final value among all trials except the trial that may be pruned.
+
+    A trial is also pruned if its last intermediate value is NaN or infinite. If the last
+    intermediate value is finite, the trial is kept in three cases, whatever the probability: no
+    other trial has a finite last value, the trial is nearly complete, or its last intermediate
+    value is no worse than the incumbent's intermediate value at the same step.
+
+    If the history has no curve of a complete trial, the pruner learns from the complete trials of
+    the current study, and prunes no trial before.
 
     Args:
         history: Old runs with intermediate values: studies, in any form that
@@ -41,8 +45,8 @@ class TransferPruner(BasePruner):
         step: The column of the steps; required if the history is a table.
         outcome: The column of the outcomes in a table; ``"value"`` by default. The outcomes are
             minimized or maximized as in the study.
-        probability: A trial is pruned if the probability that its final value is worse than the
-            incumbent's is above this number.
+        probability: The threshold for the probability that a trial's final value is worse than the
+            incumbent's final value. A trial above this threshold is pruned.
         task: The column of the task names in a table.
         rename: Mapping from old names of parameters or table columns to new names.
         run: The columns of a table whose values identify a run. By default, the rows of a run are

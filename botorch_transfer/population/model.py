@@ -295,7 +295,8 @@ class PopulationGP(SourcePosteriorGP):
         outcome_transform: The transform of ``train_Y`` to the prior's units; by default a
             standardization by the mean of the source tasks' levels and the geometric mean of their
             scales. ``None`` if ``train_Y`` already has the prior's units. ``Log``, ``Bilog`` and
-            ``Power`` also transform source data; in a chain, they must come first.
+            ``Power`` are also applied to the source outcomes. In a ``ChainedOutcomeTransform``,
+            they must precede all other transforms.
 
     Raises:
         ValueError: If the input transform is not frozen, or differs from the prior's transform.
@@ -343,8 +344,8 @@ class PopulationGP(SourcePosteriorGP):
     def _derived_noise(self, squares: Tensor) -> Tensor:
         """Returns the target's noise variance for each of the squared scales ``squares``.
 
-        The target's noise variance is the source tasks' noise variance times the squared scale,
-        clipped to the bounds of the likelihood's noise variance.
+        The target's noise variance is the product of the source tasks' noise variance and the
+        squared scale. The product is clipped to the bounds of the likelihood's noise variance.
         """
         bounds: Any = cast(Any, self.likelihood).noise_covar.raw_noise_constraint
         noise = (squares * self.prior.gps.own_noise).unsqueeze(-1)

@@ -146,8 +146,8 @@ class ConditionedPopulation(ConditionedBatch):
     Args:
         points: An ``N x d`` tensor: the inputs of all tasks' data, or inducing inputs.
         parts: An ``M x N`` tensor: each task's contribution to the coefficients of the mean.
-        inverse_root: A ``1 x N x N`` tensor: the inverse Cholesky factor of the data's covariance,
-            or the corresponding factor for inducing points.
+        inverse_root: A ``1 x N x N`` tensor: the inverse of the Cholesky factor of the data's
+            covariance, or the corresponding factor for inducing points.
         reference: An ``R x d`` tensor: the reference points, over which a task's own function has
             mean zero.
         own_lengthscale: A ``d`` tensor: the lengthscales of the tasks' own functions.

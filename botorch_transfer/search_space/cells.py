@@ -224,7 +224,7 @@ def separator(text: str) -> str:
 
     Returns:
         The most frequent of these characters in the first line that has any of them. If this line
-        is ``sep=`` and one character, as Excel writes it, the result is this character.
+        has the form ``sep=;``, which Excel writes, the result is the character after ``sep=``.
 
     Example:
         >>> separator("time (min);yield\n1,5;80\n")
@@ -440,7 +440,8 @@ def refuse_cell(bad: Any, column: Series, reason: str, what: str = "The column h
         bad: An ``n`` array: whether each cell is invalid.
         column: A column with ``n`` cells.
         reason: The end of the message, after the value and the row of the cell.
-        what: The first words of the message. The name of the column precedes the last word.
+        what: The first words of the message. The name of the column is inserted before the last
+            word of ``what``.
 
     Raises:
         InputDataError: If a cell is invalid.

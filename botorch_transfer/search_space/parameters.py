@@ -181,7 +181,7 @@ def read_numbers(column: Series) -> Array:
 
 
 def relative_tolerance(column: Series) -> float:
-    """Returns the largest relative rounding error of a column: 1e-9 (single precision: 1e-6)."""
+    """Returns the relative tolerance for numbers of a column: 1e-9 (single precision: 1e-6)."""
     return 1e-6 if str(column.dtype).lower() == "float32" else 1e-9
 
 
@@ -542,8 +542,9 @@ class OrdinalParameter(_ListedParameter):
 
     Args:
         name: Column of the table that holds the parameter.
-        values: All values in order. Numbers must increase by more than rounding errors (1e-9), also
-            if they are text such as ``"50"`` or, with the same unit, ``"50 mL"``.
+        values: All values in order. Numbers must increase by more than rounding errors (1e-9). The
+            same holds for texts such as ``"50"``, and for texts with a common unit, such as
+            ``"50 mL"`` and ``"100 mL"``.
         log: Whether to encode logarithms. All values must then be positive numbers.
         active_if: See :class:`FloatParameter`.
 

@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 MAX_LISTED_VALUES = 1_000
 
 
-#: Names of arguments, their types, and the advice in the message if an argument has a wrong type.
+#: Names of arguments, their allowed types, and the advice of the error message for other types.
 ARGUMENTS: tuple[tuple[str, Any, str], ...] = (
     ("history runs candidates", DataFrame | None, "give one DataFrame, as read_table returns"),
     ("missing rename fixed", Mapping | None, "give a dictionary with names as keys"),
@@ -69,8 +69,8 @@ def check_arguments(
     Args:
         given: The arguments to check, by name. An argument whose name is not in ``arguments`` is
             not checked.
-        arguments: For names of arguments, the allowed types and the advice of the error message, in
-            the format of :data:`ARGUMENTS`.
+        arguments: Triples in the format of :data:`ARGUMENTS`: names of arguments, their allowed
+            types, and the advice of the error message for other types.
 
     Raises:
         TypeError: If an argument has a wrong type.
@@ -314,7 +314,7 @@ class SearchSpace:
 
     @property
     def discrete_dims(self) -> dict[int, list[float]]:
-        """Mapping from the index of each integer, ordinal or stepped input to its encoded values.
+        """Encoded values of each integer, ordinal or stepped input, by the index of the input.
 
         Pass the mapping to ``optimize_acqf_mixed_alternating(discrete_dims=...)``. The mapping has
         no one-hot columns, because this optimizer moves one column at a time: fix one-hot columns
@@ -336,7 +336,7 @@ class SearchSpace:
         Args:
             frame: A table with ``n`` rows and a column for each parameter; other columns are
                 ignored. Values that are outside of a range by a rounding error are clipped. The
-                largest relative rounding error is 1e-9, or 1e-6 in single precision.
+                relative tolerance is 1e-9, or 1e-6 in single precision.
 
         Returns:
             An ``n x d`` tensor in double precision.

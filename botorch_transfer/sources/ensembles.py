@@ -202,10 +202,11 @@ class RankWeightedGP(EnsembleGP):
     Each source posterior is sampled ``NUM_SAMPLES`` times at the target's points. The target's own
     model is sampled as often, but from its leave-one-out posteriors. A model's weight is the
     fraction of samples in which the model misranks the fewest pairs of points. If several models
-    tie in a sample, the sample is divided equally among these models. A source has weight zero if
-    its median number of misranked pairs, over the samples, exceeds the 95th percentile of this
-    number for the target's own model. Use the class if the sources resemble the target up to a
-    monotone transform of their outcomes, because ranks do not depend on offsets and scales.
+    tie in a sample, the sample is divided equally among these models. Each sample of a model has
+    its own number of misranked pairs. A source has weight zero if the median of its numbers exceeds
+    the 95th percentile of the numbers of the target's own model. Use the class if the sources
+    resemble the target up to a monotone transform of their outcomes, because ranks do not depend on
+    offsets and scales.
 
     The constructor and each fit compute the weights; conditioning, fantasies and leave-one-out
     predictions keep the weights. With fewer than two target points there are no pairs to rank, so
@@ -274,8 +275,8 @@ def misranked_by_the_left_out(values: Tensor, Y: Tensor) -> Tensor:
     """Counts the pairs of points that samples from leave-one-out posteriors misrank.
 
     For each point, a function is sampled from the posterior without this point. The function's
-    value at this point is compared with its values at the other points. Each pair is compared
-    twice, and each comparison counts one half.
+    value at this point is compared with the same function's values at the other points. So each
+    pair is compared twice, once for each of its points. Each misranked comparison counts one half.
 
     Args:
         values: A ``batch_shape x S x n x n`` tensor: row ``j`` has the values, at all points, of a
@@ -343,8 +344,8 @@ def rank_weights(source_losses: Tensor, own_losses: Tensor) -> Tensor:
         own_losses: A ``batch_shape x S`` tensor: the same numbers for the target's own model.
 
     Returns:
-        A ``batch_shape x (M + 1)`` tensor: the fraction of samples in which each model misranks the
-        fewest pairs. The last weight belongs to the target's own model.
+        A ``batch_shape x (M + 1)`` tensor: for each model, the fraction of samples in which this
+        model misranks the fewest pairs. The last weight belongs to the target's own model.
 
     Example:
         >>> rank_weights(torch.tensor([[0.0, 1.0]]), torch.tensor([1.0, 1.0]))

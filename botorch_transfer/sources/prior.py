@@ -84,8 +84,8 @@ class SourceGPs(ConditionedPrior):
             hyperparameters: Hyperpriors, starts and bounds of the hyperparameters. The defaults are
                 the values of the ScaML-GP paper, but with a higher upper bound of the noise
                 variance. ``None`` gives maximum likelihood.
-            outcome_scale: Whether to standardize the outcomes of each task by itself
-                (``"per_task"``), of all tasks together (``"pooled"``), or not at all (``"raw"``).
+            outcome_scale: How to standardize the outcomes: each task separately (``"per_task"``),
+                all tasks together (``"pooled"``), or not at all (``"raw"``).
             input_transform: A frozen transform of the inputs, for instance
                 ``Normalize(d, bounds=...)``.
             max_inducing: The maximum number of inducing points of a task. If a task has more
@@ -270,10 +270,10 @@ class SourceGPs(ConditionedPrior):
         """Computes statistics of the source data, including how well tasks predict each other.
 
         At most ``MAX_COMPARED`` tasks are used. The outcomes of each used task are compared with
-        the mean prediction of the other used tasks. Unless outcomes are raw, the task's outcomes
-        are first standardized by the mean and the standard deviation of the other used tasks'
-        outcomes. In the result, ``differences`` holds the mean squared differences, and
-        ``agreement`` the rank correlations. Both are empty for a single task.
+        the mean prediction of the other used tasks. Unless ``outcome_scale`` is ``"raw"``, the
+        outcomes of each used task are first standardized by the mean and the standard deviation of
+        the other used tasks' outcomes. In the result, ``differences`` holds the mean squared
+        differences, and ``agreement`` the rank correlations. Both are empty for a single task.
         """
         data, tasks, differences, agreement = self.observed, _compared(self.gps), [], []
         # Computes on the CPU: the following tensors are small, and a GPU would wait at each task.
@@ -308,8 +308,9 @@ MAX_COMPARED, MAX_POINTS = 32, 32
 
 
 def _compared(gps: ConditionedGPs) -> list[int]:
-    """Returns the indices of at most ``MAX_COMPARED`` source tasks to compare with each other.
+    """Returns the indices of the source tasks that are compared with one another.
 
+    If there are more than ``MAX_COMPARED`` tasks, the function selects ``MAX_COMPARED`` of them.
     The selection depends on the tasks' data, not on the order of the tasks.
     """
     if gps.num_tasks <= MAX_COMPARED:

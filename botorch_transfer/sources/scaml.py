@@ -50,10 +50,11 @@ class ScaMLGP(SourcePosteriorGP):
 
     The model is the exact GP with this prior. Weights, residual kernel and noise are fitted to the
     target's data. The source GPs do not change, so the cost grows linearly with the number of
-    source tasks. Use the model for any number of source tasks with a few dozen points each. The
-    weights of unhelpful source tasks fall slowly with more target points: in a run with two inputs
-    and twenty points, a source with the opposite sign had the weight .14, and a helpful source .77.
-    If the history may mislead, use :class:`TransferGP` or :class:`GuardedTransferGP`.
+    source tasks. Use the model for any number of source tasks with a few dozen points each. As
+    target points are added, the weights of unhelpful source tasks fall, but slowly: in a run with
+    two inputs, after twenty points, a source with the opposite sign still had the weight .14, and a
+    helpful source .77. If the history may mislead, use :class:`TransferGP` or
+    :class:`GuardedTransferGP`.
 
     If there are more than ``max_sources`` tasks, the model selects tasks by how well each task
     alone explains the target's outcomes (:func:`screened_tasks`). All other tasks have weight zero
@@ -191,17 +192,17 @@ def screened_tasks(
     r"""Selects the source tasks under which the target's outcomes have the highest evidence.
 
     Let ``μ_m`` and ``K_m`` be the posterior mean and covariance of task ``m`` at the target's
-    points. Let ``R`` be the covariance of residual plus noise. The evidence of a task is averaged
-    over four weights ``w``, so the log evidence is
+    points. Let ``R`` be the covariance of residual plus noise. The evidence of a task is the
+    average of the outcomes' densities under four weights ``w``. The log evidence is
 
     .. code-block:: text
 
         ln ¼ Σ_w N(y; w μ_m, w² K_m + R)        w ∈ {¼, ½, 1, 2}
 
-    The log evidence is averaged over a batch of targets, because all targets of a batch use the
-    same source tasks. Tasks may have equal evidence, for instance if their data are far from the
-    target's points. Such ties are broken by the tasks' data, so that the selection does not depend
-    on the order of the tasks.
+    For a batch of targets, the log evidence is averaged over the targets, because all targets of a
+    batch use the same source tasks. Tasks may have equal evidence, for instance if their data are
+    far from the target's points. Such ties are broken by the tasks' data, so that the selection
+    does not depend on the order of the tasks.
 
     Args:
         gps: The source GPs.

@@ -305,7 +305,7 @@ def _pool(region: Region, task: SupervisedDataset) -> tuple[DataFrame, Array]:
 
 
 def _learned(make: Callable[..., Any], data: Mapping[str, SupervisedDataset]) -> Any:
-    """Fits a model's prior to all source tasks, once for all replays.
+    """Fits a model's prior to all source tasks; all replays start from this prior.
 
     Args:
         make: The model class, or a callable that makes a model.

@@ -190,9 +190,9 @@ def _tables(options: argparse.Namespace) -> tuple[EncodedTables, DataFrame | Non
     """Reads and encodes the files that the options name.
 
     Returns:
-        The encoded tables, and the table of this study's runs before encoding. This table of runs
-        is ``None`` if no file of runs is given, or if the file is missing or empty and ``--append``
-        will write its first rows.
+        The encoded tables, and the table of this study's runs before encoding. The table of runs
+        is ``None`` if no file of runs is given. With ``--append``, the table of runs is also
+        ``None`` if the file of runs does not exist yet or is empty.
     """
     if options.space is None and options.candidates is None:
         raise ValueError("There is no search space: give a JSON file with one, or --candidates.")
@@ -222,10 +222,8 @@ def _history(paths: Sequence[Path], choices: Sequence[str]) -> DataFrame:
         spare = [name for name in table if sum(name in other for other in tables) == 1]
         for name in sorted(every - {*table}, key=str):
             if likely := likely_column(str(name), spare):
-                raise ValueError(
-                    f"{path} has the column {likely!r}, and another file has the column {name!r}: "
-                    "use the same name in all files."
-                )
+                text = f"{path} has the column {likely!r}, and another file has the column {name!r}"
+                raise ValueError(f"{text}: use the same name in all files.")
         if len(paths) > 1:
             table.index = [f"{row} of {path.name}" for row in table.index]
     history = pd.concat(tables)
@@ -246,7 +244,10 @@ def _meaning(options: argparse.Namespace, space: SearchSpace | None) -> dict[str
 
 
 def _choices(space: SearchSpace | None) -> list[str]:
-    """Returns the names of non-numeric parameters, in whose columns the word "None" is a value."""
+    """Returns the names of all non-numeric parameters.
+
+    In their columns, the word "None" is read as a value, not as an empty cell.
+    """
     return [] if space is None else [p.name for p in space.parameters if not p.is_numeric]
 
 

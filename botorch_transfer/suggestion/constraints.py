@@ -133,7 +133,7 @@ def read_constraint(text: str, space: SearchSpace) -> list[Condition]:
         ``not`` or ``at_most``, has no weights.
 
     Raises:
-        ValueError: If a comparison of numbers does not compare weighted sums of parameters, for
+        ValueError: If a side of a comparison of numbers is not a weighted sum of parameters, for
             example ``"a * b <= 1"``. Also if a sum contains a parameter that is not numeric, or
             that is not always active.
 
@@ -157,7 +157,7 @@ def read_constraint(text: str, space: SearchSpace) -> list[Condition]:
         raise ValueError(
             f"The constraint {text!r} {problem}: write a constraint as 'a + 2 * b <= 1', with <=, "
             ">= or ==, or combine comparisons by 'and', 'or', 'not' and at_most(2, a, b). "
-            "Put text values, names with spaces and reserved words such as lambda into quotation "
+            "Put text values, reserved words such as lambda, and names with spaces into quotation "
             f"marks. The parameters are {', '.join(space.columns)}."
         ) from error
     if all(_is_idle(condition, space) for condition in found):
@@ -168,8 +168,9 @@ def read_constraint(text: str, space: SearchSpace) -> list[Condition]:
 def _is_idle(condition: Condition, space: SearchSpace) -> bool:
     """Returns whether a condition has no effect, because all values of its parameter satisfy it.
 
-    The result is true only for a condition on one numeric parameter. The numbers with which the
-    condition compares the parameter must also lie outside of the parameter's range.
+    The result is ``True`` if three statements hold: the condition has a single parameter, and this
+    parameter is numeric; all numbers with which the condition compares the parameter lie outside of
+    the parameter's range; and all values in this range satisfy the condition.
     """
     parameter, *others = [p for p in space.parameters if names_some(condition.code, [p.name])]
     if others or not parameter.is_numeric:

@@ -536,7 +536,10 @@ def _predictions(
 
 
 def short(value: Any) -> str:
-    """Formats a number with three significant digits; a number from 100 to 1e6 without decimals."""
+    """Formats a number with three significant digits.
+
+    Numbers with an absolute value from 100 to 1e6 are rounded to integers instead.
+    """
     value = float(value)
     return f"{value:.0f}" if 100 <= abs(value) < 1e6 else f"{value:.3g}"
 

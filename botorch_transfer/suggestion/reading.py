@@ -33,7 +33,7 @@ from botorch_transfer.data.tables import (
     read_runs,
     without_repeats,
 )
-from botorch_transfer.data.units import wrong_outcomes, wrong_units
+from botorch_transfer.data.units import STUDY, wrong_outcomes, wrong_units
 from botorch_transfer.memo import Memo, content_key
 from botorch_transfer.outcome_transforms import (
     FEW_OUTCOMES,
@@ -451,7 +451,12 @@ def read_study(
             if likely := likely_column(name, absent):
                 text = "%r is no parameter: if %r means the same, use one name for both"
                 logger.warning(text, name, likely)
+        if len(absent):
+            logger.info("The candidates lack the columns %s of old runs", ", ".join(absent))
         space = guess_space(known, [name for name in others if name in known])
+        known_task = None if history is None or task not in history else task
+        for suspicion in wrong_units(history, space, known_task, candidates):
+            logger.warning("Maybe another unit: %s", suspicion.replace(STUDY, "the candidates"))
         own = space if runs is None or runs.empty else runs
         if lacked := [name for name in space.columns if name not in own.columns]:
             text = f"The runs lack the column {lacked[0]!r} of the guessed space"
@@ -508,7 +513,7 @@ def read_tables(
     """Encodes tables of old runs and of this study's runs.
 
     This function is called by :func:`read_study` and by the Optuna sampler. The old runs are
-    encoded once for all outcomes.
+    encoded in one pass, not once for each outcome.
 
     Args:
         region: The rows that may be suggested.
@@ -625,10 +630,11 @@ def _hint_at_steps(history: DataFrame, space: SearchSpace, task: str) -> None:
 
 
 def _check_named(named: Any, tables: Mapping[str, DataFrame], used: Any, keys: Any) -> None:
-    """Raises an error if all tables lack a named column, or if one table has another name for it.
+    """Raises an error if all tables lack a named column.
 
-    Only columns of steps and standard errors may have another name. If a table lacks the step, and
-    most of its rows repeat the task and the parameters (``keys``), a warning is logged.
+    For columns of steps and standard errors, an error is also raised if a table seems to have the
+    column under another name. If a table lacks the column of steps, and most of the table's rows
+    repeat the task and the parameters (``keys``), a warning is logged.
     """
     for argument, column in named:
         lacking = {place: table for place, table in tables.items() if column not in table}

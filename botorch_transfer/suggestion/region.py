@@ -269,7 +269,8 @@ class Region:
 
         Returns:
             At most ``n`` encoded rows, in the order of the points. Points that cannot be moved are
-            left out. If the region is a table, the rows need not be candidates.
+            left out. If the region is a table of candidates, the returned rows may be
+            configurations that are not in the table.
         """
         X = self._with_fixed(X)
         if self._conditions:

@@ -248,3 +248,9 @@ def test_a_study_is_compared_with_old_tasks():
     found = [wrong_units(old, space, "task", pd.DataFrame({"T": t})) for t in (T, 2 * T, T + 273)]
     told = "'T' of this study differs from most tasks, but fits if reduced by 273.15 (kelvin to °C)"
     assert found == [[], [], [told]]
+
+
+def test_fractions_in_an_integer_parameter_are_named():
+    table = pd.DataFrame({"task": [*"aab"], "n": [0.5, 1.2, 2.0]})
+    (found,) = wrong_units(table, SearchSpace([IntegerParameter("n", 0, 2)]), "task")
+    assert found.startswith("'n' of task 'a' has fractions, but the parameter is an integer")

@@ -200,7 +200,7 @@ def test_a_code_on_the_good_side_is_missing(code, goal, cells, caplog):
     found = suggest(PLANE, *coded, **options)
     assert abs(found["predicted_mean"].item() - clean["predicted_mean"].item()) < 0.03
     assert bowl(found).item() == pytest.approx(bowl(clean).item(), abs=0.02)
-    (warned,) = warnings_in(caplog)
+    (warned,) = [text for text in warnings_in(caplog) if "suggests the opposite" not in text]
     assert f"In the column 'loss', the number {code:g} (as {code} in row 1" in warned
     read = read_study(PLANE, *coded, goal=goal)
     assert (len(read.runs.failed), len(read.old_failed), len(read.runs.waiting)) == (0, 0, 0)

@@ -90,7 +90,7 @@ def test_a_chain_is_two_constraints(caplog):
         ("__import__('os').getcwd() in ['x']", "not a linear comparison"),
         ("__import__('os').getcwd() in []", "not a linear comparison"),
         ("c in __import__('os').environ", "not a linear comparison"),
-        ("lambda <= 1", "and reserved words such as lambda into quotation marks"),
+        ("lambda <= 1", "reserved words such as lambda, and names with spaces into quot"),
         ("not (c == 'x' or c == 'y')", "No configuration of the search space satisfies"),
         ("at_most(0, a, b) and a > 0.5", "No configuration of the search space satisfies"),
         ("a + lr <= 1", "on 'lr' is not linear, because the parameter has log=True"),

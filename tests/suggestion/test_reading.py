@@ -386,6 +386,15 @@ def test_histories_that_teach_little_give_a_warning(changes, missing, message, c
     assert any(text.startswith(message) for text in caplog.messages)
 
 
+def test_candidates_are_compared_with_old_tasks(caplog):
+    caplog.set_level("INFO")
+    T = np.linspace(20, 110, 12)
+    old = DataFrame({"task": [*"abc"] * 4, "T": T, "loss": T, "u": T[::-1]})
+    read_study(None, old, candidates=DataFrame({"T": T + 273}))
+    assert "The candidates lack the columns u of old runs" in caplog.messages
+    assert "'T' of the candidates differs from most tasks" in caplog.text
+
+
 def test_tables_that_fit_badly_give_a_warning(caplog):
     old, runs = HISTORY.assign(u=10.0 + np.arange(len(HISTORY)) % 4), RUNS.assign(task="p")
     read_study(SPACE, old, runs, constraints=["u <= 9"])
