@@ -20,10 +20,8 @@ def test_a_task_column_is_dropped_before_the_transform() -> None:
     transform = Normalize(2, bounds=bounds)
     for column in (1, -2):
         combined = without_task_feature(3, column, transform)
-        assert combined is not None
         torch.testing.assert_close(combined(X), transform(X[:, [0, 2]]))
     alone = without_task_feature(3, 0, None)
-    assert alone is not None
     assert torch.equal(alone(X), X[:, 1:])
 
 
@@ -127,7 +125,6 @@ class Undocumented(Documented):
 
 
 def test_shared_arguments_complete_a_docstring() -> None:
-    assert Documented.__doc__ is not None
     head, arguments, errors, example = re.split("(?:Args|Raises|Example):\n", Documented.__doc__)
     assert head == "A model.\n\n"
     names = [line.split(":")[0].strip() for line in arguments.splitlines() if line[4:5].strip()]
@@ -138,5 +135,4 @@ def test_shared_arguments_complete_a_docstring() -> None:
     names = [line.split(":")[0].strip() for line in errors.splitlines() if line[4:5].strip()]
     assert names == ["InputDataError", "TypeError", "ValueError"]
     assert example == "    >>> 1"
-    assert Undocumented.__doc__ is not None
     assert Undocumented.__doc__.startswith("A model without sections.\n\nArgs:\n    train_X: ")

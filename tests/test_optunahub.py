@@ -22,8 +22,6 @@ def load_module(package: str) -> ModuleType:
     """Loads a package of the folder as ``optunahub.load_local_module`` does."""
     name = f"optunahub_registry.package.{package.replace('/', '.')}"
     spec = importlib.util.spec_from_file_location(name, REGISTRY / package / "__init__.py")
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -53,7 +51,6 @@ def test_files_and_sections():
     _, text = _readme()
     assert tuple(re.findall(r"^## (.+)$", text, re.MULTILINE)) == SECTIONS
     lines = re.search(r"## Class or Function Names\n\n((?:- .+\n)+)", text)
-    assert lines is not None
     assert sorted(lines[1].replace("- ", "").split()) == load_module("samplers/transfer_gp").__all__
     assert (PACKAGE / "LICENSE").read_text(encoding="utf-8").startswith("MIT License")
 

@@ -285,13 +285,11 @@ def test_limited_outcomes_are_no_noisier_than_others() -> None:
     Y, Yvar = column(1.0, 0.9, 0.8, -1e6, -1e3), column(0.1, 0.3, 0.2, 1e9, 0.05)
     found, variances = limit_outcomes(Y, 0.4, Yvar)
     assert found.flatten().tolist() == [1.0, 0.9, 0.8, 0.4, 0.4]
-    assert variances is not None
     assert variances.flatten().tolist() == [0.1, 0.3, 0.2, 0.3, 0.05]
     Y = column(1.0, math.nan, 0.1)
     assert limit_outcomes(Y, 0.4)[0].isnan().flatten().tolist() == [False, True, False]
     assert Y[2] == 0.1  # a copy
     unchanged = limit_outcomes(Y, -math.inf, Yvar[:3])[1]
-    assert unchanged is not None
     assert torch.equal(unchanged, Yvar[:3])
 
 

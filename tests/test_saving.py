@@ -108,17 +108,12 @@ def test_nothing_is_unpickled(path: Path, monkeypatch) -> None:
     read_prior(path, "SomePrior")
 
 
-def test_missing_file(tmp_path: Path) -> None:
+def test_missing_file_or_folder(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"There is no file '.*nothing': correct"):
         read_prior(tmp_path / "nothing", "SomePrior")
     with pytest.raises(FileNotFoundError, match="There is no file"):
         read_prior(tmp_path, "SomePrior")
-
-
-def test_missing_folder(tmp_path: Path) -> None:
-    with pytest.raises(
-        FileNotFoundError, match=r"There is no folder '.*nothing': create the folder"
-    ):
+    with pytest.raises(FileNotFoundError, match=r"There is no folder '.*nothing': create the"):
         write_prior(tmp_path / "nothing" / "prior", "SomePrior", TENSORS)
 
 

@@ -72,7 +72,6 @@ def test_one_hot_inputs_are_rounded():
     torch.testing.assert_close(near(between), mean(other))
     test_X = torch.tensor([[[0.6, 0.2, 0.8, 0.1]]], dtype=torch.double, requires_grad=True)
     near(test_X).sum().backward()
-    assert test_X.grad is not None
     assert test_X.grad[0, 0, 0] > 0
     assert not test_X.grad[0, 0, 1:].any()
     wider = avoiding(mean, avoid, 1.1, **options)
@@ -87,7 +86,6 @@ def test_what_does_not_matter_is_near_whatever_it_is():
     torch.testing.assert_close(near(test_X)[2], mean(test_X)[2])
     test_X = torch.tensor([[[0.6, 0.3]]], dtype=torch.double, requires_grad=True)
     near(test_X).sum().backward()
-    assert test_X.grad is not None
     assert test_X.grad.isfinite().all()
 
 
@@ -104,7 +102,6 @@ def test_pending_points_are_avoided_and_told_to_the_acquisition():
     assert float(near(pending.unsqueeze(0))) == float(near.floor) < before
     test_X = (pending - 0.02).unsqueeze(0).requires_grad_()
     near(test_X).sum().backward()
-    assert test_X.grad is not None
     assert test_X.grad.isfinite().all()
     assert bool((test_X.grad < 0).any())
     near.set_X_pending(None)

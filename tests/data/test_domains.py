@@ -6,13 +6,8 @@ import torch
 from botorch.exceptions.errors import InputDataError
 from torch import Tensor
 
+from botorch_transfer import CategoricalParameter, FloatParameter, IntegerParameter, SearchSpace
 from botorch_transfer.data import Domain, default_context
-from botorch_transfer.search_space import (
-    CategoricalParameter,
-    FloatParameter,
-    IntegerParameter,
-    SearchSpace,
-)
 
 
 def tasks(dim: int = 3, dtype: torch.dtype = torch.double) -> dict[str, tuple[Tensor, Tensor]]:

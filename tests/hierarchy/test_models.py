@@ -5,13 +5,9 @@ import torch
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
+from botorch_transfer import BoostedHierarchicalGP, MeanHierarchicalGP, SequentialHierarchicalGP
 from botorch_transfer.hierarchy.models import HierarchicalGP
 from botorch_transfer.hierarchy.prior import SourceHierarchy
-from botorch_transfer.models import (
-    BoostedHierarchicalGP,
-    MeanHierarchicalGP,
-    SequentialHierarchicalGP,
-)
 from tests.gp.padded import Task, draw_tasks, points
 from tests.hierarchy.twin import (
     SIZES,

@@ -13,13 +13,7 @@ from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from linear_operator.utils.errors import NanError
 
-from botorch_transfer import (
-    JointHierarchicalGP,
-    JointScaMLGP,
-    ScaMLGP,
-    SourceGPs,
-    WeightedSourceGP,
-)
+from botorch_transfer import JointHierarchicalGP, JointScaMLGP, ScaMLGP, SourceGPs, WeightedSourceGP
 from botorch_transfer.gp.hyperpriors import RESIDUAL_HYPERPARAMETERS
 from botorch_transfer.joint import models as joint
 from botorch_transfer.joint.models import SourceMarginalLogLikelihood

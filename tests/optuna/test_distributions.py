@@ -15,13 +15,7 @@ from botorch_transfer import (
     OrdinalParameter,
     SearchSpace,
 )
-from botorch_transfer.old_studies import (
-    distribution_of,
-    has_value,
-    merged,
-    parameter_of,
-    value_of,
-)
+from botorch_transfer.old_studies import distribution_of, has_value, merged, parameter_of, value_of
 from botorch_transfer.search_space import Parameter
 
 KINDS = [

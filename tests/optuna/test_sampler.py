@@ -666,15 +666,13 @@ def test_a_renamed_parameter(rename: dict[str, str] | None, caplog: pytest.LogCa
     assert (study.trials[0].value < 0.02) == (rename is not None)
 
 
-def test_nothing_of_the_history_fits(caplog: pytest.LogCaptureFixture):
-    old = old_study(lambda t: len(t.suggest_categorical("x", ["a", "bb"])), "old")
-    assert states(tuned(objective, 5, TransferSampler([old], seed=0))) == [TrialState.COMPLETE] * 5
+def test_studies_that_differ_in_kind(caplog: pytest.LogCaptureFixture):
+    """A number in the new study was a choice in all old studies, or in some."""
+    choice = old_study(lambda t: len(t.suggest_categorical("x", ["a", "bb"])), "tuesday")
+    study = tuned(objective, 5, TransferSampler([choice], seed=0))
+    assert states(study) == [TrialState.COMPLETE] * 5
     told = "Left out all old runs: none of them has a parameter of the study"
     assert caplog.messages.count(told) == 1
-
-
-def test_studies_that_differ_in_kind():
-    choice = old_study(lambda t: len(t.suggest_categorical("x", ["a", "bb"])), "tuesday")
     old = [old_study(lambda t: t.suggest_float("x", 0, 1), "monday"), choice]
     assert states(tuned(objective, 3, TransferSampler(old, seed=0))) == [TrialState.COMPLETE] * 3
 

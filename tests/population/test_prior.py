@@ -54,11 +54,15 @@ def assert_same(first: SourcePopulation, second: SourcePopulation, **close) -> N
     assert units[0] == pytest.approx(units[1])
 
 
+def assert_equals_twin(prior: SourcePopulation) -> None:
+    mean, covariance = Sources.of(prior).posterior(X, X)
+    assert_close(prior.mean(X), mean)
+    assert_close(prior.variance(X), covariance.diagonal())
+
+
 def test_posterior_of_what_the_tasks_share():
-    mean, covariance = Sources.of(PRIOR).posterior(X, X)
-    assert_close(PRIOR.mean(X), mean)
-    assert_close(PRIOR.variance(X), covariance.diagonal())
-    assert_close(PRIOR.mean(X.reshape(5, 1, 1, 2)).reshape(5), mean)
+    assert_equals_twin(PRIOR)
+    assert_close(PRIOR.mean(X.reshape(5, 1, 1, 2)).reshape(5), PRIOR.mean(X))
 
 
 def test_outcomes_are_standardized_task_by_task():
@@ -169,9 +173,7 @@ def test_append_keeps_the_hyperparameters():
     assert_close(longer.observed.Y, PRIOR.observed.Y)
     assert_close(longer.observed.noise[:9], first.observed.noise)
     assert (longer.observed.noise[9:] == first.gps.own_noise).all()
-    mean, covariance = Sources.of(longer).posterior(X, X)
-    assert_close(longer.mean(X), mean)
-    assert_close(longer.variance(X), covariance.diagonal())
+    assert_equals_twin(longer)
     assert longer.typical_scale == pytest.approx(PRIOR.typical_scale)
 
 
@@ -180,11 +182,6 @@ def test_append_knows_noise_and_names():
     assert longer.task_names[3:] == ("source task 0", "source task 1")
     rows = longer.observed.task == 3
     assert_close(longer.observed.noise[rows], PRIOR.observed.noise[PRIOR.observed.task == 1])
-
-
-def test_append_refuses_names_that_are_taken():
-    with pytest.raises(InputDataError, match="has a source task 'task 0' already: give the new"):
-        PRIOR.append({"task 0": DATA["task 0"]})
 
 
 def test_append_keeps_all_points():
@@ -197,18 +194,11 @@ def test_select():
     chosen = PRIOR.select([2, 0])
     assert chosen.task_names == ("task 2", "task 0")
     assert chosen.num_points.tolist() == [8, 6]
-    mean, covariance = Sources.of(chosen).posterior(X, X)
-    assert_close(chosen.mean(X), mean)
-    assert_close(chosen.variance(X), covariance.diagonal())
+    assert_equals_twin(chosen)
     data = [DATA["task 2"], DATA["task 0"]]
     assert chosen.typical_scale == pytest.approx(Units.of(data).scale)
     assert chosen.level_variance == pytest.approx(Units.of(data).level_variance)
     assert_same(PRIOR.select([0, 1, 2]), PRIOR)
-
-
-def test_selecting_nothing_is_refused():
-    with pytest.raises(ValueError, match="at least one"):
-        PRIOR.select([])
 
 
 # --------------------------------------------------------------------------------------- refusals
@@ -221,6 +211,10 @@ def test_refusals():
         fit(kernel="periodic")
     with pytest.raises(TypeError, match="sauce"):
         fit(sauce=1)
+    with pytest.raises(InputDataError, match="has a source task 'task 0' already: give the new"):
+        PRIOR.append({"task 0": DATA["task 0"]})
+    with pytest.raises(ValueError, match="at least one"):
+        PRIOR.select([])
 
 
 # ------------------------------------------------------------------------------------------ the fit
@@ -459,10 +453,6 @@ def test_posterior_of_what_all_tasks_share(sizes, kernel):
     torch.testing.assert_close(gps.covariance(A, B)[0], twin.posterior(A, B)[1])
 
 
-def test_draws_from_the_posterior():
-    check_draws(population(SIZES[1]), points(3, 2, seed=7))
-
-
 # ------------------------------------------------------------------------------ inducing points
 
 TWICE = (6, 5, 6)
@@ -520,7 +510,8 @@ def test_order_of_rows_does_not_matter_to_inducing_points():
     torch.testing.assert_close(first.covariance(A), second.covariance(A))
 
 
-def test_draws_from_the_posterior_on_inducing_points():
+def test_draws_from_the_posterior():
+    check_draws(population(SIZES[1]), points(3, 2, seed=7))
     check_draws(population((9, 8, 7), max_inducing=10), points(3, 2, seed=7))
 
 

@@ -21,6 +21,11 @@ from botorch_transfer.search_space.cells import (
 from botorch_transfer.suggestion.command import _history
 
 
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "runs.csv"
+
+
 def test_numbers_with_a_unit(caplog):
     cells = ["10.0 min", "90min", None, "5"]
     runs = pd.DataFrame({"time": cells, "T": ["110 °C", "20 °C"] * 2, "x": 1.0})
@@ -63,8 +68,7 @@ def test_several_units_are_refused(caplog):
     assert len(caplog.messages) == 1
 
 
-def test_files_of_spreadsheets(tmp_path):
-    path = tmp_path / "runs.csv"
+def test_files_of_spreadsheets(path):
     path.write_text("solvent;time;note;yield\nTHF;1,5 min;a, b;80\n;;;\n None;2;;failed\n")
     frame = read_table(path)
     assert frame.index.tolist() == [2, 4]
@@ -98,15 +102,13 @@ def test_an_empty_cell_is_a_choice_where_many_are(caplog):
     ("text", "row", "cells"),
     [("a,b\n1,2\n3,4,5\n", 3, 3), ("a,b\n1\n3,4\n", 2, 1), ("a;b\n1;2\n\n3;4;x\n", 4, 3)],
 )
-def test_rows_of_different_lengths_are_refused(tmp_path, text, row, cells):
-    path = tmp_path / "runs.csv"
+def test_rows_of_different_lengths_are_refused(path, text, row, cells):
     path.write_text(text)
     with pytest.raises(ValueError, match=f"has {cells} cells in row {row}, but 2 column names"):
         read_table(path)
 
 
-def test_empty_cells_behind_the_last_column_shift_nothing(tmp_path):
-    path = tmp_path / "runs.csv"
+def test_empty_cells_behind_the_last_column_shift_nothing(path):
     path.write_text('a,b,note\n1,2,"x, y",\n\n3,4,,\n,,\n')
     frame = read_table(path)
     assert frame[["a", "b"]].to_numpy().tolist() == [[1, 2], [3, 4]]
@@ -124,8 +126,7 @@ def test_empty_cells_behind_the_last_column_shift_nothing(tmp_path):
         ("b;1;2,5\na;1;3,5\nb;2;2,5\n", ["b", "1", "2,5"], 2),
     ],
 )
-def test_the_separator_is_found(tmp_path, text, columns, first, caplog):
-    path = tmp_path / "runs.csv"
+def test_the_separator_is_found(path, text, columns, first, caplog):
     path.write_text(text)
     frame = read_table(path)
     assert list(frame.columns) == columns
@@ -134,8 +135,7 @@ def test_the_separator_is_found(tmp_path, text, columns, first, caplog):
     assert told == [True] * (columns[0] == "b")
 
 
-def test_choices_that_look_like_numbers_stay(tmp_path):
-    path = tmp_path / "runs.csv"
+def test_choices_that_look_like_numbers_stay(path):
     path.write_text("layers;loss\n64,32;1\nnone;2\n")
     assert read_table(path, ["layers"])["layers"].tolist() == ["64,32", "none"]
     path.write_text("k,x\nNA,1\nNone,2\n")
@@ -262,8 +262,7 @@ def test_the_numbers_of_a_column_show_their_decimal_mark(cells, expected):
         ("x;y\n1.234;1\n1.5;2\n", [1.234, 1.5], None),
     ],
 )
-def test_thousands_in_files(tmp_path, caplog, text, numbers, said):
-    path = tmp_path / "runs.csv"
+def test_thousands_in_files(path, caplog, text, numbers, said):
     path.write_text(text)
     assert read_table(path)["x"].tolist() == numbers
     assert [said is not None and said in text for text in caplog.messages] == [True] * bool(said)
@@ -315,8 +314,7 @@ def test_a_unit_in_one_table_only(name, bare, marked, warns, caplog):
 
 
 @pytest.mark.parametrize("title", ["Results\n", "Lab,X,,\n,,,\n", "# Lab X, 2024\n"])
-def test_titles_above_the_column_names_are_refused(tmp_path, title):
-    path = tmp_path / "runs.csv"
+def test_titles_above_the_column_names_are_refused(path, title):
     for separator in (",", ";"):
         path.write_text((title + "task,x,y,z\na,1,2,3\n").replace(",", separator))
         with pytest.raises(ValueError, match=r"delete (the )?rows above the .*names"):

@@ -5,12 +5,7 @@ from botorch.exceptions.errors import InputDataError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from botorch_transfer.search_space import (
-    FloatParameter,
-    IntegerParameter,
-    OrdinalParameter,
-    SearchSpace,
-)
+from botorch_transfer import FloatParameter, IntegerParameter, OrdinalParameter, SearchSpace
 
 
 def encode(parameter, *values, dtype=None):
@@ -77,12 +72,7 @@ def test_rounding_uniform_points_gives_each_integer_its_share():
 
 
 @settings(deadline=None, max_examples=30)
-@given(
-    lower=st.integers(-(10**6), 10**6),
-    width=st.integers(1, 10**9),
-    u=st.floats(0, 1),
-    log=st.booleans(),
-)
+@given(st.integers(-(10**6), 10**6), st.integers(1, 10**9), st.floats(0, 1), st.booleans())
 def test_integers_of_any_point_are_in_range_and_encode_to_themselves(lower, width, u, log):
     lower = max(lower, 1) if log else lower
     parameter = IntegerParameter("p", lower, lower + width, log=log)

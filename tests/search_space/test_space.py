@@ -373,11 +373,7 @@ TWICE = pd.concat([ROW, ROW[["C"]]], axis=1)
         (lambda: SearchSpace([("lr", 0, 1)]), TypeError, "such as FloatParameter"),
         (lambda: SearchSpace({"C": (0, 1)}), TypeError, r"use SearchSpace\.from_dict"),
         (lambda: SearchSpace(SVM.parameters[0]), TypeError, "give a list of"),
-        (
-            lambda: SearchSpace.from_dict([1]),
-            TypeError,
-            "search space is a list: give a dictionary",
-        ),
+        (lambda: SearchSpace.from_dict([1]), TypeError, "space is a list: give a dictionary"),
         (lambda: SearchSpace.from_dict({"a": 3}), ValueError, "use one of float"),
         (lambda: FloatParameter("a", "0", 1), ValueError, "'0' and 1: give finite"),
         (lambda: IntegerParameter("a", None, 3), ValueError, "None and 3: give"),

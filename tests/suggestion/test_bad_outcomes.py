@@ -122,12 +122,12 @@ SEM = [0.94, 0.55, 0.53, 0.91, 0.0, 0.0]
 SCORE = [6.51, 7.33, 6.94, 9.42, 3.91, 2.50]
 SCORES = DataFrame({"x": [0.2, 0.4, 0.5, 0.65, 0.8, 0.9], "score": SCORE, "sem": SEM})
 OTHER_SCORES = SCORES.assign(task="b", x=SCORES["x"] - 0.01)
+OLD_SCORES = concat([SCORES.assign(task="a"), OTHER_SCORES], ignore_index=True)
 
 
 @pytest.mark.parametrize(("of_old", "of_runs"), [(0.0, NAN), (NAN, ""), (0.0, "0"), (NAN, 0.0)])
 def test_a_standard_error_of_zero_is_inferred(of_old, of_runs, caplog):
-    old = concat([SCORES.assign(task="a"), OTHER_SCORES], ignore_index=True)
-    old["sem"] = old["sem"].replace(0.0, of_old)
+    old = OLD_SCORES.assign(sem=OLD_SCORES["sem"].replace(0.0, of_old))
     runs = SCORES.assign(x=SCORES["x"] + 0.01)  # the study is not its own history
     runs = runs.astype({"sem": object}).replace({"sem": {0.0: of_runs}})
     with caplog.at_level(logging.INFO):
@@ -142,8 +142,7 @@ def test_a_standard_error_of_zero_is_inferred(of_old, of_runs, caplog):
 
 
 def test_without_any_standard_error_the_model_infers_the_noise():
-    old = concat([SCORES.assign(task="a"), OTHER_SCORES], ignore_index=True)
-    old.loc[:5, "sem"] = 0.0
+    old = OLD_SCORES.assign(sem=OLD_SCORES["sem"].where(OLD_SCORES["task"] == "b", 0.0))
     runs = SCORES.assign(x=SCORES["x"] + 0.01, sem=NAN)
     tables = read_study(LINE, old, runs, "score", "max", noise="sem")
     assert tables.runs.Yvar.isnan().all()

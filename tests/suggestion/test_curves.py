@@ -37,7 +37,6 @@ FINAL = NEW[NEW["epoch"] == 10]["loss"].to_numpy()
 
 def test_partial_runs_have_predicted_outcomes_with_a_variance() -> None:
     runs = read_study(SPACE, OLD, PARTIAL, step="epoch", robust=False).runs
-    assert runs.added is not None
     assert (runs.added[:, 0] > 0).tolist() == [False, True, True]
     last = PARTIAL.groupby("C")["loss"].last().to_numpy()
     errors = np.abs(-runs.Y[:, 0].numpy() - FINAL)
@@ -117,7 +116,6 @@ def test_logarithms_and_outcomes_without_history() -> None:
     complete = concat([runs, curves("", [0.2, 0.3]).assign(time=3.0)])
     old, outcomes = OLD.assign(time=OLD["epoch"]), ["loss", "time"]
     tables = read_study(SPACE, old, complete, outcomes, "min", log="loss", step="epoch")
-    assert tables.runs.added is not None
     assert (tables.runs.added[:, 0] > 0).sum() == 2
     np.testing.assert_allclose(-tables.runs.Y[0, 0], np.log(FINAL[0]))
     without = tables._replace(sources={**tables.sources, "time": None})

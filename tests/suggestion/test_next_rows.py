@@ -430,15 +430,11 @@ def tables(draw):
 @settings(max_examples=6)
 @given(tables(), st.integers(1, 2))
 def test_random_tables_give_valid_rows_or_one_sentence(drawn, n):
-    valid_rows_or_one_sentence(drawn, n, ScaMLGP)
-
-
-def valid_rows_or_one_sentence(drawn, n, model):
     space, history, runs = drawn
     refusal = None
     try:
         with brief_search():
-            rows = suggest(space, history, runs, n=n, model=model)
+            rows = suggest(space, history, runs, n=n, model=ScaMLGP)
     except (InputDataError, ValueError) as error:
         refusal = str(error)
     if refusal is not None:

@@ -106,26 +106,22 @@ def test_a_plain_gp_and_a_parameter_that_is_switched_off():
     assert [line["name"] for line in found["slices"]] == ["C"]
 
 
-def test_verdicts_do_not_contradict_one_another(monkeypatch):
-    report = pd.DataFrame(
-        {"prediction": [0.1, 0.2, 0.3], "verdict": ["helpful", "irrelevant", "irrelevant"]},
-        index=["a", "b", "all sources"],
-    )
-    monkeypatch.setattr(room, "transfer_report", lambda model: report)
-    X = torch.rand(4, 1, dtype=torch.double)
-    sentence, rows = room._tasks(SingleTaskGP(X, X), Runs.of(X, X))
-    assert sentence == "Old runs do not help: they do not predict this study's outcomes."
-    verdicts = [row["words"] for row in rows]
-    assert verdicts == ["yes, maybe by chance: most other old tasks do not help", "no"]
+BY_CHANCE = "yes, maybe by chance: most other old tasks do not help"
 
 
-def test_the_verdict_agrees_with_the_verdicts_on_all_tasks(monkeypatch):
-    verdicts = ["irrelevant", "irrelevant", "unclear"]
+@pytest.mark.parametrize(
+    ("count", "verdicts", "words"),
+    [
+        (4, ["helpful", "irrelevant", "irrelevant"], [BY_CHANCE, "no"]),
+        (30, ["irrelevant", "irrelevant", "unclear"], ["no", "no"]),
+    ],
+)
+def test_verdicts_do_not_contradict_one_another(monkeypatch, count, verdicts, words):
     report = pd.DataFrame({"prediction": 0.1, "verdict": verdicts}, index=["a", "b", "all sources"])
     monkeypatch.setattr(room, "transfer_report", lambda model: report)
-    X = torch.rand(30, 1, dtype=torch.double)
+    X = torch.rand(count, 1, dtype=torch.double)
     sentence, rows = room._tasks(SingleTaskGP(X, X), Runs.of(X, X))
-    assert [row["words"] for row in rows] == ["no", "no"]
+    assert [row["words"] for row in rows] == words
     assert sentence == "Old runs do not help: they do not predict this study's outcomes."
 
 
@@ -140,10 +136,12 @@ def test_an_unclear_verdict_has_its_reason(monkeypatch, count, reason):
     assert reason in room._tasks(SingleTaskGP(X, X), Runs.of(X, X))[0]
 
 
+C_TO_SIX = SearchSpace([FloatParameter("C", 0.0, 6.0)])
+
+
 def states(runs, status="status", **options):
     """The table of runs, and their outcomes as numbers."""
-    space = SearchSpace([FloatParameter("C", 0.0, 6.0)])
-    tables = read_study(space, None, runs, status=status, **options)
+    tables = read_study(C_TO_SIX, None, runs, status=status, **options)
     return room._runs(runs, tables, status)
 
 
@@ -185,8 +183,7 @@ def test_a_row_a_step_is_one_run_with_its_state():
 
 
 def test_curves_have_predicted_ends_and_say_which_run_to_stop():
-    space = SearchSpace([FloatParameter("C", 0.0, 6.0)])
-    tables = read_study(space, OLD_CURVES, CURVES, step="epoch")
+    tables = read_study(C_TO_SIX, OLD_CURVES, CURVES, step="epoch")
     found = room._curves(tables.outcomes[0], tables.curves["loss"])
     assert found["step"] == "epoch"
     assert [line.get("hopeless") for line in found["lines"]] == [None, None, True]
@@ -194,7 +191,7 @@ def test_curves_have_predicted_ends_and_say_which_run_to_stop():
     end = found["lines"][2]["end"]
     assert end["low"] < 5.1 < end["high"]
     assert found["lines"][0]["y"] == pytest.approx([1 + 1 / k for k in range(1, 9)], rel=1e-4)
-    stopped = read_study(space, OLD_CURVES, CURVES.assign(status="stopped"), step="epoch")
+    stopped = read_study(C_TO_SIX, OLD_CURVES, CURVES.assign(status="stopped"), step="epoch")
     found = room._curves(stopped.outcomes[0], stopped.curves["loss"])
     assert not any("hopeless" in line for line in found["lines"])
 
@@ -301,8 +298,7 @@ def test_the_page_in_a_browser(strange_page):
 
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no browser")
 def test_a_page_with_curves_in_a_browser(tmp_path):
-    space = SearchSpace([FloatParameter("C", 0.0, 6.0)])
-    tables = read_study(space, OLD_CURVES, CURVES, step="epoch")
+    tables = read_study(C_TO_SIX, OLD_CURVES, CURVES, step="epoch")
     with brief_search():
         page = suggestion_page(suggest_rows(tables, model="ScaMLGP"), CURVES)
     (tmp_path / "page.html").write_text(page, encoding="utf-8")

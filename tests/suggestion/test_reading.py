@@ -122,7 +122,6 @@ NAMED = {"history": HISTORY.assign(s=1.0)}
         ({"fixed": ["x"]}, TypeError, "give a dictionary with names as keys"),
         ({"space": None, "candidates": DataFrame({"x": [1]})}, InputDataError, "No column is in"),
         ({"space": None, "runs": RUNS[["lr"]], "candidates": RUNS}, InputDataError, "'depth' of"),
-        ({"goal": 3}, TypeError, "goal is 3: use 'max' or 'min'"),
         ({"log": None}, TypeError, "log is None: use True or False"),
         ({"outcome_range": 3}, ValueError, "outcome_range of 'loss' is 3"),
         ({"outcome_range": ("0", "1")}, ValueError, "outcome_range of 'loss' is"),
