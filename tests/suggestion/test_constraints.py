@@ -77,7 +77,7 @@ def test_a_chain_is_two_constraints(caplog):
         ("a - a <= 1", "names no parameter"),
         ("c <= 1", "'c', which does not have a number"),
         ("c + a <= 1", "'c', which does not have a number"),
-        ("c == x", "Put text values, names with spaces"),
+        ("c == x", "Put text values, reserved words"),
         ("c == 'z'", "'c' with 'z', which is not a value of the parameter: use one of 'x', 'y'"),
         ("at_most(1, a, k)", "only if 'k' can be zero"),
         ("at_most(1, a, lr)", "only if 'lr' can be zero"),
