@@ -189,9 +189,9 @@ def source_shares(model: TransferModel, sources: ConditionedPrior) -> tuple[Tens
 
     Returns:
         Two ``M`` tensors. The first tensor has the spread of each source's part, divided by the sum
-        of all spreads: the spreads of all parts, and the spread of the rest. The second tensor has
-        the covariance of each part with the outcomes, divided by the outcomes' variance. It is NaN
-        with fewer than two target points.
+        of the spreads of all parts and of the rest. The second tensor has the covariance of each
+        part with the outcomes, divided by the outcomes' variance. It is NaN with fewer than two
+        target points.
     """
     (X,), Y = model.eval().train_inputs, model.train_targets
     at_target = len(Y) > 1

@@ -134,8 +134,8 @@ def check_columns(
         if parameter in absent and (likely := likely_column(name, left)):
             raise InputDataError(
                 f"The table has no column for parameter {name!r}, but it has a column {likely!r}: "
-                f"{_rename(likely, name)}. If meanings differ, pass missing={{{name!r}: ...}} with "
-                "the value that old runs had, or None if the value is unknown."
+                f"{_rename(likely, name)}. If they differ in meaning, pass "
+                f"missing={{{name!r}: ...}} with the old runs' value, or None if it is unknown."
             )
         if changed:
             text = f"No old run records {name!r}, so old runs carry no information about {name!r}: "

@@ -247,8 +247,8 @@ class CoregionalizationKernel(Kernel):
     def _with_kernels(self, kernels: Sequence[Kernel], change: Any) -> Self:
         """Returns a copy with new data kernels.
 
-        The function ``change`` maps each original parameter that does not belong to a data kernel
-        to the copy's parameter.
+        The function ``change`` takes a parameter and returns the copy's parameter. It is applied
+        to all parameters except the data kernels' parameters.
         """
         twin = deepcopy(self)
         twin.data_kernels = ModuleList(kernels)
