@@ -124,7 +124,7 @@ def check_columns(
             text = "missing= has no effect on %r, which each old run records: omit %r from missing="
             logger.warning(text, each.name, each.name)
         elif not ((place >= 0) & (place <= 1)).all():
-            logger.warning("missing= gives %r a value out of range: correct the value", each.name)
+            logger.warning("The value of %r in missing= is out of range: correct it", each.name)
     left = [column for column in frame.columns if column not in used]
     absent = [p for p in space.parameters if p.name not in frame.columns]
     empty = [p for p in space.parameters if p not in absent and frame[p.name].isna().all()]

@@ -156,8 +156,8 @@ class TaskWeights(SourceWeights):
         """Restricts the weighted sum to ``S`` source tasks.
 
         If all ``M`` weights are equal, as in a new object, each selected task gets the weight
-        ``1 / S``. Otherwise, only a newly selected task gets this weight, and a task that is
-        already selected keeps its weight.
+        ``1 / S``. Otherwise, a task that was selected before the call keeps its weight, and any
+        other selected task gets the weight ``1 / S``.
 
         Args:
             tasks: The ``S`` indices of the tasks, ascending.

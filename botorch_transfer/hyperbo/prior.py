@@ -81,7 +81,7 @@ class PretrainedPrior(TransferPrior):
 
     Build a prior by one of the four presets (:meth:`hyperbo`, :meth:`fsbo`, :meth:`ablr` and
     :meth:`stationary`), or pass your own mean and kernel to the constructor. Then call :meth:`fit`.
-    An unfitted prior has the initial hyperparameters, and its units are raw outcomes.
+    An unfitted prior has the initial hyperparameters and does not standardize outcomes.
 
     Args:
         mean_module: The mean; it may share modules with the kernel.

@@ -377,7 +377,7 @@ def test_tasks_that_agree_with_the_study_stay():
     [
         ({"loss": 5.0}, {}, "Each old task has only one value of 'loss', so old runs do not"),
         ({"task": HISTORY.index}, {}, "Each old task has only one value of 'loss': does"),
-        ({"depth": None}, {"depth": 99}, "missing= gives 'depth' a value out of range"),
+        ({"depth": None}, {"depth": 99}, "The value of 'depth' in missing= is out of range"),
         ({}, {"depth": 3}, "missing= has no effect on 'depth', which each old run records: omit"),
     ],
 )
