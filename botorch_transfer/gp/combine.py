@@ -481,7 +481,7 @@ def _selected(
 
 
 def _weighted_sum(weights: Tensor, values: Tensor, event_dims: int, power: int) -> Tensor:
-    """Computes ``Σ_m w_m^power v_m`` for values ``v`` of shape ``batch_shape x S x event_shape``.
+    """Computes ``Σ_s w_s^power v_s`` for values ``v`` of shape ``batch_shape x S x event_shape``.
 
     ``event_dims`` is the number of dimensions of ``event_shape``.
     """

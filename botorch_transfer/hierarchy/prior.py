@@ -203,9 +203,9 @@ class ConditionedHierarchy(ConditionedBatch):
         )
 
     def aggregate(self, values: Tensor, dim: int) -> Tensor:
-        """Sums ``values`` over the levels, which are the dimension ``dim``.
+        """Sums ``values`` over dimension ``dim``, the levels.
 
-        The last source task is the sum of the differences of all levels.
+        Each level is a task's difference from the task below, so the sum is the last source task.
         """
         return values.sum(dim=dim, keepdim=True)
 
