@@ -429,7 +429,7 @@ def check_domains(domains: Sequence[Domain]) -> None:
     kinds = {(d.has_default_context, cast(Tensor, d.context).shape[-1]) for d in domains}
     if len(kinds) > 1:
         text = "The domains' contexts differ in size, or only some domains have contexts"
-        raise InputDataError(f"{text}: all domains need contexts of the same size, or none has a context.")
+        raise InputDataError(f"{text}: give contexts of one size for all domains, or no contexts.")
 
 
 # ---------------------------------------------------------------------------- predictive metric

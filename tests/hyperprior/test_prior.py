@@ -107,7 +107,7 @@ def test_what_is_no_domain_is_refused():
         Hyperprior.fit([draw_domain([0.3], name="lab"), draw_domain([0.4], name="lab")])
     with pytest.raises(InputDataError, match="contexts differ in size"):
         Hyperprior.fit([draw_domain([0.3]), draw_domain([0.3], context=torch.zeros(1, 4))])
-    with pytest.raises(InputDataError, match="contexts of the same size, or no contexts"):
+    with pytest.raises(InputDataError, match="contexts of one size for all domains"):
         Hyperprior.fit([draw_domain([0.3], context=torch.zeros(1, size)) for size in (1, 2)])
     with pytest.raises(InputDataError, match="put a single domain into a list"):
         Hyperprior.fit(draw_data([4]))
