@@ -3,9 +3,9 @@ r"""Learning curves: predicts the final outcome of a run from the beginning of i
 :func:`read_curves` reads the learning curves of a table, and :class:`CurvePrior` predicts final
 outcomes. :func:`one_row_a_run` reduces each curve in a table to its known or predicted outcome.
 
-Let ``t`` be the share of its full length that a run has reached. At ``t``, ``u`` is the smoothed
-value of the learning curve, and ``d`` is its improvement since ``t / 2``. ``f`` is the final
-outcome. ``u`` and ``f`` are standardized by the location and scale of the task's final outcomes,
+A run has reached the share ``t`` of its full length. The smoothed value of the learning curve at
+``t`` is ``u``, and the improvement of this value since ``t / 2`` is ``d``. The final outcome is
+``f``. ``u`` and ``f`` are standardized by the location and scale of the task's final outcomes,
 and ``d`` is divided by the scale. The model is
 
 .. code-block:: text
@@ -18,9 +18,9 @@ a run uses the knot nearest to the run's ``t``. ``D`` and ``σ²`` are scaled so
 final outcomes of left-out tasks lie in their predicted 90 % interval.
 
 In a new study, the complete runs determine the posterior of the study's ``b``. The residuals of
-these runs and the distance of ``b`` from zero determine a factor on all variances of the study. The
-factor is above one if the history misleads, and below one if the old tasks are noisier than the new
-study.
+these runs and the distance of ``b`` from zero determine a factor, by which all variances of the
+study are multiplied. The factor is above one if the history misleads, and below one if the old
+tasks are noisier than the new study.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ KNOTS: Values = np.array(
 #: shrinks to one value at the full length.
 WINDOW = 0.2
 
-#: Bounds of the standardized value ``u`` and improvement ``d`` in the regression. Half of the
-#: excess of ``u`` over a bound is added to the predicted final outcome.
+#: Lower and upper bounds of ``u`` and ``d`` in the regression. Half of the difference between ``u``
+#: and the bounded ``u`` is added to the predicted final outcome.
 LEAST, MOST = np.array([-4.0, -1.0]), np.array([3.0, 4.0])
 
 #: Prior guess of the variances of a task's deviations ``b``. It counts as much as one task.
@@ -87,8 +87,8 @@ LATEST = 0.9
 #: Minimum number of points of a complete curve to learn from.
 ENOUGH_POINTS = 3
 
-#: For a warning about the unit, the median final outcome of a study must be this number of standard
-#: deviations from the usual final outcome, and differ from it by this factor.
+#: A warning about the unit is logged if a study's median final outcome is ``FAR`` standard
+#: deviations and a factor of ``FACTOR`` away from the usual final outcome.
 FAR, FACTOR = 30.0, 10.0
 
 #: Half-width of a 90 % interval in standard deviations.
@@ -539,8 +539,8 @@ def _unit(usual: Values, seen: Values) -> tuple[Any, Any]:
 
     Args:
         usual: Means and variances over old tasks, from :func:`_usual_unit`.
-        seen: Outcomes of the task along the first axis. The fewer outcomes, the closer are the
-            estimates to the means over old tasks.
+        seen: Outcomes of the task along the first axis. With few outcomes, the estimates are
+            close to the means over old tasks.
 
     Returns:
         The location and the scale.

@@ -4,7 +4,7 @@ A task is suspicious if more than a third of its values lie outside of a paramet
 its values differ much from the values of most tasks. A suspicious task is reported only if one of
 the usual conversions makes its values fit.
 
-A task is compared by the 10 % and 90 % quantiles of its values. Each of these two quantiles has a
+A task is represented by the 10 % and 90 % quantiles of its values. Each of these quantiles has a
 *reference*: its median over all tasks within the parameter's range. If fewer than three tasks are
 within the range, the references are the 10 % and 90 % quantiles of the range. The *relative
 difference* of a task is the larger difference between its two quantiles and their references,
@@ -57,9 +57,9 @@ MAX_OUTSIDE = 1 / 3
 
 #: Bounds of the relative difference between a task and most tasks; the docstring of this module
 #: defines this difference. A task is suspicious if its difference is above the first number of
-#: ``DIFFERENT``. This study may explore a larger range: it is suspicious if its difference is above
-#: the second number. A conversion fits if it reduces the difference to less than ``ALIKE`` times
-#: its value.
+#: ``DIFFERENT``. This study may explore a larger range: this study is suspicious if its difference
+#: is above the second number. A conversion fits if the difference after the conversion is less than
+#: ``ALIKE`` times the difference before the conversion.
 DIFFERENT, ALIKE = (0.9, 2.0), 0.25
 
 #: Quantiles that summarize the values of a task.
@@ -78,8 +78,8 @@ MAX_CHANCE = 0.05
 #: The number of decimals of fractions and percentages is counted up to this number.
 MOST_DECIMALS = 8
 
-#: Minimum gap between the fractions and the percentages of one task (key 100, on a logarithmic
-#: scale), and between its negative and positive outcomes (key -1, on a linear scale). The unit is
+#: Minimum gap between two groups of outcomes. Key 100 is for fractions and percentages, on a
+#: logarithmic scale. Key -1 is for negative and positive outcomes, on a linear scale. The unit is
 #: the distance between the 10 % and 90 % quantiles of the group in which this distance is larger.
 FAR_APART = {100: 2.0, -1: 1.3}
 
@@ -95,9 +95,9 @@ NO_SHARES = {"loss", "rmse", "mse", "mae", "nll", "cost", "price", "time", "seco
 #: Words in the names of outcomes that may be negative in some tasks and positive in other tasks.
 SIGNED = {"r2", "reward", "return", "profit", "gain", "change", "likelihood", "elbo", "score"}
 
-#: A limit is far from the best value if the ratio of the two is above ``MANY_TIMES``. In a column
-#: in per cent, a task has another unit if its large outcomes are above 100 and above ``MANY_TIMES``
-#: the large outcomes of most tasks.
+#: A limit is far from the best value if the larger value is above ``MANY_TIMES`` times the smaller
+#: value. In a column in per cent, a task has another unit if its large outcomes are above 100 and
+#: above ``MANY_TIMES`` times the large outcomes of most tasks.
 MANY_TIMES = 10.0
 
 #: Description of the runs of this study.
@@ -275,9 +275,9 @@ def _fits(x: Array, y: Array, factor: int, name: str, is_one: bool, of_study: bo
       conditions: ``x`` and ``y`` belong to two groups, the gap is as large as is required within
       one group, at least one percentage is above 10, and all percentages are above 1.
 
-    There is one exception: ``factor`` is 100, ``name`` has a word in ``SHARES``, one of two groups
-    is this study (``of_study``), and at least one percentage is above 10. Then a single condition
-    replaces the main conditions: few values of ``y`` are 1 or less.
+    In one case, a single condition replaces the main conditions: few values of ``y`` are 1 or less.
+    In this case, ``factor`` is 100, ``name`` has a word in ``SHARES``, one of two groups is this
+    study (``of_study``), and at least one percentage is above 10.
     """
     is_share, words = factor > 1, words_of(name)
     enough = min(len(x), len(y) + (not is_one)) > is_share and len(x) + len(y) >= MIN_VALUES

@@ -3,26 +3,28 @@ r"""Prior of the hierarchical models: each source task is the previous task plus
 The module contains the posterior of the hierarchy, and the fit of one level after another. Each
 task is one *level*, and the first task is the lowest level.
 
-In a hierarchy, task ``n`` is ``f_n = f_{n-1} + δ_n`` with ``δ_n ~ GP(c_n, k_n)``. Stack the data of
-all levels as rows. The covariance of a row of level ``l`` with a row of level ``l'`` is
+In a hierarchy, task ``n`` is ``f_n = f_{n-1} + δ_n`` with ``δ_n ~ GP(m_n, k_n)``. The data of all
+levels are stacked as rows. ``y`` are the outcomes minus their prior means ``Σ_n m_n, n ≤ l``. The
+covariance of a row of level ``l`` with a row of level ``l'`` is
 
 .. code-block:: text
 
-    K = Σ_ν k_ν(X, X) for ν ≤ min(l, l'), plus noise,
+    K = Σ_ν k_ν(X, X) for ν ≤ min(l, l'), plus noise.
 
-and the last level's function has the covariance ``h(x) = Σ_ν k_ν(x, X), ν ≤ l`` with a row of level
-``l``. HGP conditions on all data at once: its mean is ``h(x) K⁻¹ y``, with the coefficients
-``h(x) K⁻¹`` of the data ``y``. By Corollary 1 of [Tighineanu2022hierarchical]_, SHGP has the same
-posterior. If levels pass on means only, the coefficients differ. With the kernel of each row's own
-level, ``a(x) = k_l(x, X)``, and the block triangular matrix
+The covariance of the last level's function at ``x`` with a row of level ``l`` is
+``h(x) = Σ_ν k_ν(x, X), ν ≤ l``. HGP conditions on all data at once: HGP adds ``h(x) K⁻¹ y`` to the
+prior mean. The coefficients of ``y`` are ``h(x) K⁻¹``. By Corollary 1 of
+[Tighineanu2022hierarchical]_, SHGP has the same posterior. If levels pass on means only, the
+coefficients differ. Let ``a(x) = k_l(x, X)`` contain the kernel of each row's own level, and let
+``F`` be the block triangular matrix
 
 .. code-block:: text
 
-    F = k_{l'}(X, X') where l ≥ l', plus noise,
+    F = k_{l'}(X, X') where l ≥ l', plus noise.
 
-the coefficients are then ``c(x) = a(x) F⁻¹``, and the mean of MHGP and BHGP is ``c(x) y``. The
-covariance of BHGP is the covariance of ``f - c(x) y``. It is the covariance of HGP plus the excess
-due to the different coefficients: with ``K = L Lᵀ``,
+The coefficients are then ``c(x) = a(x) F⁻¹``. MHGP and BHGP add ``c(x) y`` to the prior mean. The
+covariance of BHGP is the covariance of ``f(x) - c(x) y``, where ``f`` is the last level's function.
+This covariance exceeds HGP's covariance, because the coefficients differ. With ``K = L Lᵀ``, it is
 
 .. code-block:: text
 
@@ -205,7 +207,7 @@ class ConditionedHierarchy(ConditionedBatch):
     def aggregate(self, values: Tensor, dim: int) -> Tensor:
         """Sums ``values`` over dimension ``dim``, the levels.
 
-        Each level is a task's difference from the task below, so the sum is the last source task.
+        The values belong to the levels' differences. The sum belongs to the last source task.
         """
         return values.sum(dim=dim, keepdim=True)
 
@@ -486,8 +488,8 @@ class SourceHierarchy(ConditionedPrior):
         for level in track(range(num_levels), "levels", num_levels, map_options.progress):
             own = tasks[torch.tensor([level], device=tasks.X.device)]
             if level > 0:
-                # Subtracts the mean of the level below; for SHGP, adds the covariance of the level
-                # below.
+                # The outcomes minus the posterior mean of the level below are fitted. For SHGP, the
+                # fit also gets the posterior covariance of the level below.
                 below, X = condition(), own.X[0]
                 covariance = below.covariance(X) if propagate == "covariance" else None
                 own = replace(own, Y=(own.Y - below.mean(X)) * own.mask, covariance=covariance)
