@@ -248,6 +248,8 @@ def test_a_study_is_compared_with_old_tasks():
     found = [wrong_units(old, space, "task", pd.DataFrame({"T": t})) for t in (T, 2 * T, T + 273)]
     told = "'T' of this study differs from most tasks, but fits if reduced by 273.15 (kelvin to °C)"
     assert found == [[], [], [told]]
+    wrong = old.assign(T=T + 300 * (old["task"] == "a"))  # an old task does not concern the study
+    assert wrong_units(wrong, space, "task") != wrong_units(wrong, space, "task", old[["T"]]) == []
 
 
 def test_fractions_in_an_integer_parameter_are_named():
