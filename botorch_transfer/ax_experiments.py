@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable
 from typing import Any, Literal, cast
 
 from ax.api.client import Client
-from ax.core import Arm, ChoiceParameter, Experiment, Objective, ObservationFeatures, SearchSpace
+from ax.core import Arm, ChoiceParameter, Experiment, Objective, SearchSpace
 from ax.core.data import MAP_KEY
 from ax.core.optimization_config import MultiObjectiveOptimizationConfig, OptimizationConfig
 from ax.core.outcome_constraint import OutcomeConstraint
@@ -145,30 +145,6 @@ def arms_by_fate(experiment: Experiment) -> dict[str, list[Arm]]:
         for signature in found["succeeded"]:
             found[fate].pop(signature, None)
     return {fate: list(arms.values()) for fate, arms in found.items()}
-
-
-def without_abandoned(
-    experiment: Experiment, pending: dict[str, list[ObservationFeatures]] | None
-) -> dict[str, list[ObservationFeatures]]:
-    """Removes abandoned arms, and all arms of abandoned trials, from Ax's pending arms.
-
-    Args:
-        experiment: The experiment.
-        pending: Ax's pending arms by metric.
-
-    Returns:
-        The remaining pending arms by metric. Metrics without remaining arms are left out.
-    """
-    abandoned = {
-        (index, arm.signature)
-        for index, trial in experiment.trials.items()
-        for arm in (trial.arms if trial.status.is_abandoned else trial.abandoned_arms)
-    }
-    kept = {
-        name: [f for f in features if (f.trial_index, Arm(f.parameters).signature) not in abandoned]
-        for name, features in (pending or {}).items()
-    }
-    return {name: features for name, features in kept.items() if features}
 
 
 def curves_of(experiment: Experiment, metric: str, sign: float) -> dict[int, Curve]:

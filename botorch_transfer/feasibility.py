@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
 from botorch.acquisition import AcquisitionFunction
@@ -50,28 +49,6 @@ VARIANCE = 64.0
 MAX_SWEEPS, DAMPING, TOLERANCE = 100, 0.7, 1e-6
 
 
-class Attempts(NamedTuple):
-    """Inputs of runs with their success or failure.
-
-    Args:
-        X: An ``n x d`` tensor of inputs.
-        succeeded: An ``n`` boolean tensor.
-
-    Example:
-        >>> Attempts.of(torch.rand(2, 3), torch.rand(1, 3)).succeeded
-        tensor([ True,  True, False])
-    """
-
-    X: Tensor
-    succeeded: Tensor
-
-    @classmethod
-    def of(cls, succeeded: Tensor, failed: Tensor) -> Attempts:
-        """Joins the ``n x d`` inputs of successful runs and the ``f x d`` inputs of failed runs."""
-        X = torch.cat([succeeded, failed])
-        return cls(X, torch.arange(len(X), device=X.device) < len(succeeded))
-
-
 class FeasibilityModel(torch.nn.Module):
     r"""Gaussian process classifier of success and failure.
 
@@ -97,19 +74,20 @@ class FeasibilityModel(torch.nn.Module):
     Pending and abandoned runs are not failures: leave them out.
 
     Args:
-        X: An ``n x d`` tensor of inputs of finished runs; ``n`` may be zero.
-        succeeded: An ``n`` boolean tensor, true for runs that succeeded.
-        old: Finished runs of other tasks; none by default.
+        succeeded: An ``s x d`` tensor of inputs of runs that succeeded; ``s`` may be zero.
+        failed: An ``f x d`` tensor of inputs of runs that failed; ``f`` may be zero.
+        old_succeeded: Inputs of other tasks' runs that succeeded; none by default.
+        old_failed: Inputs of other tasks' runs that failed; none by default.
         bounds: A ``2 x d`` tensor of bounds of the search space; the unit cube by default.
         categorical: The indices of inputs without an order. The distance between two different
             values of such an input is the input's whole range.
 
     Raises:
-        InputDataError: If the shapes of inputs and successes differ, or if an input is not finite.
+        InputDataError: If an input is not finite.
 
     Example:
         >>> X = torch.tensor([[0.1], [0.5], [0.9]], dtype=torch.double)
-        >>> feasibility = FeasibilityModel(X, torch.tensor([True, False, True]))
+        >>> feasibility = FeasibilityModel(succeeded=X[[0, 2]], failed=X[[1]])
         >>> log_p = feasibility.log_probability(X)
         >>> bool(log_p[1] < log_p[0])
         True
@@ -125,34 +103,30 @@ class FeasibilityModel(torch.nn.Module):
 
     def __init__(
         self,
-        X: Tensor,
         succeeded: Tensor,
-        old: Attempts | None = None,
+        failed: Tensor,
+        old_succeeded: Tensor | None = None,
+        old_failed: Tensor | None = None,
         bounds: Tensor | None = None,
         categorical: Sequence[int] = (),
     ) -> None:
         super().__init__()
-        d = X.shape[-1]
-        old = Attempts(X[:0], X[:0, 0].bool()) if old is None else old
-        for attempts in (Attempts(X, succeeded), old):
-            if attempts.X.shape != (len(attempts.succeeded), d):
-                raise InputDataError(
-                    f"X has the shape {tuple(attempts.X.shape)}, but succeeded has "
-                    f"{len(attempts.succeeded)} values: give an n x {d} tensor X and n values."
-                )
-            if not bool(attempts.X.isfinite().all()):
-                raise InputDataError("An input is NaN or infinite: give finite inputs.")
-        kept = evenly_spaced(len(old.X), MAX_OLD)
+        d, X = succeeded.shape[-1], torch.cat([succeeded, failed])
+        good, bad = (X[:0] if each is None else each for each in (old_succeeded, old_failed))
+        old = torch.cat([good, bad])
+        if not bool(torch.cat([X, old]).isfinite().all()):
+            raise InputDataError("An input is NaN or infinite: give finite inputs.")
+        kept = evenly_spaced(len(old), MAX_OLD)
         lower, upper = torch.stack([X.new_zeros(d), X.new_ones(d)]) if bounds is None else bounds
         ordered = torch.ones(d, dtype=torch.bool, device=X.device)
         ordered[list(categorical)] = False
         self.register_buffer("_X", X)
-        self.register_buffer("_old_X", old.X[kept].to(X))
-        self.register_buffer("_old_succeeded", old.succeeded[kept].to(X))
+        self.register_buffer("_old_X", old[kept].to(X))
+        self.register_buffer("_old_succeeded", (torch.arange(len(old)) < len(good))[kept].to(X))
         self.register_buffer("_width", torch.where(upper > lower, upper - lower, 1.0).to(X))
         self.register_buffer("_ordered", ordered)
         with torch.no_grad():
-            self._fit(torch.where(succeeded.to(X) > 0, 1.0, -1.0).to(X))
+            self._fit(torch.cat([torch.ones(len(succeeded)), -torch.ones(len(failed))]).to(X))
 
     def _squares(self, A: Tensor, B: Tensor) -> Tensor:
         """Computes the squared difference, divided by two, of each pair of points in each input.
@@ -269,7 +243,7 @@ class FeasibleAcquisition(PenalizedAcquisitionFunction):
         >>> from botorch.acquisition import LogExpectedImprovement
         >>> X = torch.rand(6, 2, dtype=torch.double)
         >>> improvement = LogExpectedImprovement(SingleTaskGP(X, X.sum(-1, keepdim=True)), 1.5)
-        >>> feasibility = FeasibilityModel(X, X[:, 0] < 0.7)
+        >>> feasibility = FeasibilityModel(succeeded=X[X[:, 0] < 0.7], failed=X[X[:, 0] >= 0.7])
         >>> FeasibleAcquisition(improvement, feasibility)(X.unsqueeze(-2)).shape
         torch.Size([6])
     """

@@ -19,7 +19,6 @@ remain warped.
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -60,68 +59,6 @@ def usable_std(std: Tensor, mean: Tensor, otherwise: Tensor | float = 1.0) -> Te
     return torch.where(std > rounding, std, otherwise)
 
 
-class TargetStandardize(Standardize):
-    """Base class of standardizations that accept any number of target outcomes, even none.
-
-    Args:
-        mean: A scalar tensor: the mean of all source outcomes, or a typical value of the source
-            tasks' means.
-        std: A scalar tensor: the standard deviation of all source outcomes, or a typical value of
-            the source tasks' standard deviations.
-        batch_shape: The batch shape of the target's outcomes.
-    """
-
-    stdvs: Tensor
-    _source_mean: Tensor
-    _source_std: Tensor
-
-    def __init__(
-        self,
-        mean: Tensor,
-        std: Tensor,
-        batch_shape: torch.Size = torch.Size(),  # noqa: B008
-    ) -> None:
-        super().__init__(m=1, batch_shape=batch_shape, min_stdv=0.0)
-        self.register_buffer("_source_mean", mean.detach().clone())
-        self.register_buffer("_source_std", std.detach().clone())
-
-    @abstractmethod
-    def _moments(self, Y: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Computes the mean and the standard deviation by which outcomes are standardized.
-
-        Args:
-            Y: A ``batch_shape x n x 1`` tensor of outcomes in double precision; ``n`` may be zero.
-            dtype: The original dtype of the outcomes.
-
-        Returns:
-            Mean and standard deviation, two tensors that expand to ``batch_shape x 1 x 1``.
-        """
-
-    def forward(
-        self, Y: Tensor, Yvar: Tensor | None = None, X: Tensor | None = None
-    ) -> tuple[Tensor, Tensor | None]:
-        """Standardizes outcomes; in training mode, computes mean and standard deviation first.
-
-        Args:
-            Y: A ``batch_shape x n x 1`` tensor of outcomes; ``n`` may be zero.
-            Yvar: A ``batch_shape x n x 1`` tensor of noise variances.
-            X: Ignored.
-
-        Returns:
-            The standardized outcomes and noise variances.
-        """
-        if self.training:
-            # Uses double precision, because squares of large outcomes overflow in single precision.
-            mean, std = self._moments(Y.detach().double(), Y.dtype)
-            shape = (*Y.shape[:-2], 1, 1)
-            self.means = mean.to(Y.dtype).expand(shape).clone()
-            self.stdvs = std.to(Y.dtype).expand(shape).clone()
-            self._stdvs_sq = self.stdvs.square()
-            self._is_trained = torch.tensor(True)
-        Yvar = None if Yvar is None else Yvar / self._stdvs_sq
-        return (Y - self.means) / self.stdvs, Yvar
-
-
 class OutcomeMoments(NamedTuple):
     """Pooled statistics of all source outcomes, in the user's units.
 
@@ -143,13 +80,19 @@ class OutcomeMoments(NamedTuple):
         return cls(len(exact), exact.mean().to(outcomes), spread)
 
 
-class PooledStandardize(TargetStandardize):
+class PooledStandardize(Standardize):
     r"""Standardization by the outcomes of all source tasks and, optionally, of the target.
 
     Use it if source and target outcomes have the same units. Unlike BoTorch's ``Standardize``,
     ``PooledStandardize`` needs no target outcomes. The first target outcomes hardly change the
     standardization (Appendix C.1 of the ScaML-GP paper). Standard deviations are unbiased, as in
     ``Standardize``. If all outcomes are equal up to rounding errors, the standard deviation is one.
+
+    If source and target outcomes may have different units, they cannot be pooled. In this case,
+    give moments whose ``number`` is zero: a typical mean and a typical standard deviation of the
+    source tasks. The transform then standardizes by the target's outcomes alone. The typical values
+    replace a mean or standard deviation that the target lacks: without outcomes there is no mean,
+    and a single outcome or constant outcomes have no standard deviation.
 
     Args:
         source_outcomes: All source outcomes in the user's units, a tensor of any shape; or their
@@ -161,7 +104,16 @@ class PooledStandardize(TargetStandardize):
         >>> transform = PooledStandardize(torch.tensor([1.0, 2.0, 3.0]))
         >>> transform(torch.tensor([[2.0]]))[0]
         tensor([[0.]])
+        >>> own = PooledStandardize(OutcomeMoments(0, torch.tensor(5.0), torch.tensor(2.0)))
+        >>> own(torch.tensor([[7.0]]))[0]
+        tensor([[0.]])
+        >>> own.stdvs
+        tensor([[2.]])
     """
+
+    stdvs: Tensor
+    _source_mean: Tensor
+    _source_std: Tensor
 
     def __init__(
         self,
@@ -169,56 +121,45 @@ class PooledStandardize(TargetStandardize):
         include_target: bool = True,
         batch_shape: torch.Size = torch.Size(),  # noqa: B008
     ) -> None:
+        super().__init__(m=1, batch_shape=batch_shape, min_stdv=0.0)
         if isinstance(source_outcomes, Tensor):
             source_outcomes = OutcomeMoments.of(source_outcomes)
-        number, mean, spread = source_outcomes
-        super().__init__(mean, spread, batch_shape)
-        self.include_target, self._count = include_target, number
+        self.include_target, self._count = include_target, source_outcomes.number
+        self.register_buffer("_source_mean", source_outcomes.mean.detach().clone())
+        self.register_buffer("_source_std", source_outcomes.spread.detach().clone())
 
-    def _moments(self, Y: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Computes mean and standard deviation of source and target outcomes together."""
-        mean, count = self._source_mean.to(Y), self._count
-        squares = count * self._source_std.to(Y).square()
-        if self.include_target and Y.shape[-2] > 0:
-            n = Y.shape[-2]
-            target_mean = Y.mean(dim=-2, keepdim=True)
-            difference = target_mean - mean
-            squares = squares + (Y - target_mean).square().sum(dim=-2, keepdim=True)
-            squares = squares + difference.square() * (count * n / (count + n))
-            mean, count = mean + difference * (n / (count + n)), count + n
-        std = (squares / max(count - 1, 1)).sqrt()
-        return mean, usable_std(std.to(dtype), mean.to(dtype))
+    def forward(
+        self, Y: Tensor, Yvar: Tensor | None = None, X: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Standardizes outcomes; in training mode, computes mean and standard deviation first.
 
+        Args:
+            Y: A ``batch_shape x n x 1`` tensor of outcomes; ``n`` may be zero.
+            Yvar: A ``batch_shape x n x 1`` tensor of noise variances.
+            X: Ignored.
 
-class OwnStandardize(TargetStandardize):
-    r"""Standardization by the target's outcomes; with too few outcomes, by typical values.
-
-    Use it if outcomes of the source tasks and the target may have different units, and therefore
-    cannot be pooled. A single outcome has no standard deviation, and without outcomes there is no
-    mean. Typical values of the source tasks replace a missing mean or standard deviation. Standard
-    deviations are unbiased, as in ``Standardize``. Outcomes that are equal up to rounding errors
-    count as constant.
-
-    Args:
-        mean: A scalar tensor, the typical mean: it is used if there are no outcomes.
-        std: A scalar tensor, the typical standard deviation: it is used if there are no outcomes, a
-            single outcome or constant outcomes.
-        batch_shape: The batch shape of the target's outcomes.
-
-    Example:
-        >>> transform = OwnStandardize(torch.tensor(5.0), torch.tensor(2.0))
-        >>> transform(torch.tensor([[7.0]]))[0]
-        tensor([[0.]])
-        >>> transform.stdvs
-        tensor([[2.]])
-    """
-
-    def _moments(self, Y: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        n, typical_std = Y.shape[-2], self._source_std.to(Y)
-        mean = self._source_mean.to(Y) if n == 0 else Y.mean(dim=-2, keepdim=True)
-        squares = (Y - mean).square().sum(dim=-2, keepdim=True)
-        std = (squares / max(n - 1, 1)).sqrt()
-        return mean, usable_std(std, mean.to(dtype), typical_std)
+        Returns:
+            The standardized outcomes and noise variances.
+        """
+        if self.training:
+            # Uses double precision, because squares of large outcomes overflow in single precision.
+            y = Y.detach().double()
+            mean, source_std = self._source_mean.to(y), self._source_std.to(y)
+            count, n = self._count, y.shape[-2] if self.include_target else 0
+            squares = count * source_std.square()
+            if n > 0:
+                own_mean = y.mean(dim=-2, keepdim=True)
+                squares = squares + (y - own_mean).square().sum(dim=-2, keepdim=True)
+                squares = squares + (own_mean - mean).square() * (count * n / (count + n))
+                mean = mean.lerp(own_mean, n / (count + n))
+            std = (squares / max(count + n - 1, 1)).sqrt()
+            mean, std, source_std = (part.to(Y.dtype) for part in (mean, std, source_std))
+            std, shape = usable_std(std, mean, usable_std(source_std, mean)), (*Y.shape[:-2], 1, 1)
+            self.means, self.stdvs = mean.expand(shape).clone(), std.expand(shape).clone()
+            self._stdvs_sq = self.stdvs.square()
+            self._is_trained = torch.tensor(True)
+        Yvar = None if Yvar is None else Yvar / self._stdvs_sq
+        return (Y - self.means) / self.stdvs, Yvar
 
 
 # -------------------------------------------------------------------- element-wise transforms

@@ -18,7 +18,6 @@ from torch.testing import assert_close
 from botorch_transfer.datasets import load_tuning_history
 from botorch_transfer.outcome_transforms import (
     OutcomeMoments,
-    OwnStandardize,
     PooledStandardize,
     best_gap,
     compress_failures,
@@ -161,17 +160,17 @@ def test_outcomes_in_any_unit_have_a_scale(unit: float, pooled: bool) -> None:
         sources, Y = SOURCES.double() * unit, column(1.0, 2.0, 4.0).double() * unit
         if pooled:
             return PooledStandardize(sources)(Y)[0]
-        return OwnStandardize(sources.mean(), sources.std())(Y)[0]
+        return PooledStandardize(OutcomeMoments(0, sources.mean(), sources.std()))(Y)[0]
 
     assert_close(standardized(unit), standardized(1.0))
 
 
-# ----------------------------------------------------------------------------- OwnStandardize
+# ------------------------------------------------------------------- the target's outcomes alone
 
 
-def own(*batch_shape: int) -> OwnStandardize:
-    typical = torch.tensor([50.0, 10.0], dtype=torch.double)
-    return OwnStandardize(*typical, batch_shape=torch.Size(batch_shape))
+def own(*batch_shape: int) -> PooledStandardize:
+    typical = OutcomeMoments(0, *torch.tensor([50.0, 10.0], dtype=torch.double))
+    return PooledStandardize(typical, batch_shape=torch.Size(batch_shape))
 
 
 def test_own_outcomes_count_as_in_standardize():

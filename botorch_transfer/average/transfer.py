@@ -31,7 +31,12 @@ from botorch_transfer.data import task_names
 from botorch_transfer.gp.hyperpriors import Hyperparameter
 from botorch_transfer.model import TransferModel
 from botorch_transfer.modular import SourcePosteriorGP
-from botorch_transfer.outcome_transforms import OwnStandardize, chained, split_transform
+from botorch_transfer.outcome_transforms import (
+    OutcomeMoments,
+    PooledStandardize,
+    chained,
+    split_transform,
+)
 from botorch_transfer.population.model import PopulationGP
 from botorch_transfer.prior import ConditionedPrior, TransferPrior
 from botorch_transfer.sources.scaml import ScaMLGP
@@ -311,7 +316,7 @@ def _transform_of_plain(
     scales = [scale for _, scale in parts if isinstance(scale, Standardize)]
     if scales:  # otherwise, the priors are in raw units
         typical = scales[0].means.mean(), scales[0].stdvs.mean()
-    return chained(steps, OwnStandardize(*typical, batch_shape))
+    return chained(steps, PooledStandardize(OutcomeMoments(0, *typical), batch_shape=batch_shape))
 
 
 def transfer_models(

@@ -36,7 +36,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from botorch_transfer.acquisition import PriorUpperConfidenceBound, noisy_improvement
-from botorch_transfer.feasibility import Attempts, FeasibilityModel, FeasibleAcquisition
+from botorch_transfer.feasibility import FeasibilityModel, FeasibleAcquisition
 
 
 class AvoidingAcquisition(AcquisitionFunction):
@@ -234,12 +234,10 @@ class TransferAcquisition(Acquisition):
 
     def _feasible(self, succeeded: Tensor, failed: Tensor) -> FeasibleAcquisition:
         space, bounds = self.search_space_digest, self._tensor(self.search_space_digest.bounds).T
-        tried = Attempts.of(succeeded, failed)
         # The feasibility model needs values, so set inactive parameters to the middle of the range.
-        X = torch.where(tried.X.isnan(), bounds.mean(dim=0), tried.X)
-        feasibility = FeasibilityModel(
-            X, tried.succeeded, bounds=bounds, categorical=space.categorical_features
-        )
+        good, bad = (X.where(~X.isnan(), bounds.mean(dim=0)) for X in (succeeded, failed))
+        categorical = space.categorical_features
+        feasibility = FeasibilityModel(good, bad, bounds=bounds, categorical=categorical)
         return FeasibleAcquisition(self.acqf, feasibility)
 
     def _avoiding(self, avoid: Tensor, fixed: dict[int, float] | None) -> AvoidingAcquisition:

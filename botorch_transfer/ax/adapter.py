@@ -239,11 +239,9 @@ class TransferAdapter(TorchAdapter):
         """Generates new points; see Ax's ``Adapter.gen`` for the arguments.
 
         The acquisition function gets the inputs of all trials: failed, succeeded, abandoned and
-        pending. Ax lists abandoned trials as pending, too; this method removes abandoned trials
-        from ``pending_observations``. Before the first outcome, only metrics with old outcomes are
-        optimized.
+        pending. Ax lists abandoned trials as pending, too. Before the first outcome, only metrics
+        with old outcomes are optimized.
         """
-        pending = experiments.without_abandoned(self._experiment, pending_observations)
         config = optimization_config or self._optimization_config
         observed = self.get_training_data().observation_data
         if config is not None and (
@@ -255,12 +253,16 @@ class TransferAdapter(TorchAdapter):
         for fate, arms in experiments.arms_by_fate(self._experiment).items():
             features = [ObservationFeatures.from_arm(arm) for arm in arms]
             if fate == "pending":  # add points of the same batch
-                features += [feature for some in pending.values() for feature in some]
+                features += [
+                    each for some in (pending_observations or {}).values() for each in some
+                ]
             if features:
                 avoid[fate] = self._rows(features)
         options, key = dict(model_gen_options or {}), Keys.AX_ACQUISITION_KWARGS.value
         options[key] = {**options.get(key, {}), **avoid}
-        return super().gen(n, search_space, optimization_config, pending, fixed_features, options)
+        return super().gen(
+            n, search_space, optimization_config, pending_observations, fixed_features, options
+        )
 
     def _rows(self, features: list[ObservationFeatures]) -> list[list[float]]:
         """Converts Ax's points to rows of inputs in the model space, without duplicate rows.

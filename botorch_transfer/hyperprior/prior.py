@@ -45,7 +45,7 @@ from botorch_transfer.hyperprior.fit import (
     log_likelihoods,
 )
 from botorch_transfer.input_transforms import as_learned, fits_dim, shared_transform
-from botorch_transfer.outcome_transforms import OwnStandardize, Steps
+from botorch_transfer.outcome_transforms import OutcomeMoments, PooledStandardize, Steps
 from botorch_transfer.prior import TransferPrior
 
 Kind = Literal["mphd", "universal", "empirical"]
@@ -378,7 +378,7 @@ class Hyperprior(TransferPrior):
         if (estimates := self.estimates) is not None:
             mean, std = estimates.outcome_mean, estimates.outcome_std
             typical = torch.stack([mean.mean(), std.square().mean().sqrt()])
-        return OwnStandardize(typical[0], typical[1], batch_shape=batch_shape)
+        return PooledStandardize(OutcomeMoments(0, *typical), batch_shape=batch_shape)
 
     def extra_repr(self) -> str:
         """Returns the description of the hyperprior that ``print`` shows."""

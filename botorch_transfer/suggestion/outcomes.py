@@ -39,7 +39,7 @@ from botorch_transfer.average.base import PlainGP
 from botorch_transfer.average.transfer import PLAIN_NOISE, TransferGP
 from botorch_transfer.data.measurements import Outcome
 from botorch_transfer.data.tables import Runs
-from botorch_transfer.feasibility import Attempts, FeasibilityModel
+from botorch_transfer.feasibility import FeasibilityModel
 from botorch_transfer.gp.likelihood import AddedNoiseLikelihood
 from botorch_transfer.model import predicted_moments
 from botorch_transfer.outcome_transforms import ranks
@@ -302,5 +302,5 @@ def learn_failures(runs: Runs, sources: Any, old_failed: Tensor | None) -> Feasi
     if len(old_failed) + len(runs.failed) == 0:
         return None
     good = [task.X for task in old_tasks(sources).values()] if len(old_failed) else []
-    old = Attempts.of(torch.cat([*good, runs.X[:0]]), old_failed)
-    return FeasibilityModel(*Attempts.of(runs.good, runs.failed), old)
+    old = torch.cat([*good, runs.X[:0]]), old_failed
+    return FeasibilityModel(runs.good, runs.failed, *old)

@@ -37,7 +37,7 @@ from botorch_transfer.data.units import STUDY, wrong_outcomes, wrong_units
 from botorch_transfer.memo import Memo, content_key
 from botorch_transfer.outcome_transforms import (
     FEW_OUTCOMES,
-    TargetStandardize,
+    PooledStandardize,
     another_unit,
     chained,
     limit_outcomes,
@@ -207,7 +207,7 @@ def typical_depth(source: Any) -> float:
         return float(np.median([float(task.Y.max() - task.Y.min()) for task in tasks.values()]))
     prior = next(iter(source.values())) if isinstance(source, Mapping) else source
     transform = None if prior is None else prior.default_outcome_transform(torch.Size())
-    if not isinstance(transform, TargetStandardize):
+    if not isinstance(transform, PooledStandardize):
         return 0.0
     transform(torch.empty(0, 1, dtype=torch.double))
     return DEPTH * float(transform.stdvs)

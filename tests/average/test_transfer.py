@@ -25,7 +25,7 @@ from botorch_transfer import (
 )
 from botorch_transfer.average.base import PLAIN_MEMBER, PlainGP
 from botorch_transfer.average.transfer import MEMBERS, PATIENCE, member_shares
-from botorch_transfer.outcome_transforms import OwnStandardize
+from botorch_transfer.outcome_transforms import PooledStandardize
 from botorch_transfer.pretraining import PretrainedPrior
 from tests.families import ShiftedSines
 from tests.fits import fit_model
@@ -147,7 +147,7 @@ def test_the_plain_model_is_that_of_botorch():
     X, Y = target(6)
     model, plain = TransferGP(X, Y, PRIOR), SingleTaskGP(X, Y)
     own, theirs = model.plain.eval(), plain.eval()
-    assert isinstance(own.outcome_transform, OwnStandardize)
+    assert isinstance(own.outcome_transform, PooledStandardize)
     for name, value in (("lengthscale", 0.4), ("mean", 0.1), ("noise", 0.02)):
         for each in (own, plain):
             if name == "lengthscale":

@@ -4,7 +4,6 @@ import pytest
 from ax.core.arm import Arm
 from ax.core.generator_run import GeneratorRun
 from ax.core.objective import Objective
-from ax.core.observation import ObservationFeatures
 from ax.core.optimization_config import MultiObjectiveOptimizationConfig
 from ax.core.parameter import ParameterType, RangeParameter
 from ax.exceptions.core import UserInputError
@@ -15,7 +14,6 @@ from botorch_transfer.ax_experiments import (
     experiment_of,
     goals_of,
     restricted_to,
-    without_abandoned,
 )
 from tests.ax.conftest import dependent_space, derived_space
 from tests.ax.signatures import parameters
@@ -99,23 +97,6 @@ def test_arms_from_before_a_parameter_came(make_client):
     assert len(arms_by_fate(experiment)["pending"]) == 1
 
 
-def test_abandoned_trials_are_not_pending(make_client):
-    client = make_client()
-    trials = [client.attach_trial({"C": C, "gamma": 1.0}) for C in (1.0, 2.0)]
-    client.mark_trial_abandoned(trials[0])
-    points = [{"C": C, "gamma": 1.0} for C in (1.0, 2.0)]
-    features = [ObservationFeatures(point, trial_index=t) for t, point in enumerate(points)]
-    experiment = experiment_of(client)
-    kept = without_abandoned(experiment, {"loss": features, "cost": features[:1]})
-    assert kept == {"loss": features[1:]}
-    assert without_abandoned(experiment, None) == {}
-    again = client.attach_trial(points[0])  # pending in another trial: each for itself
-    features.append(ObservationFeatures(points[0], trial_index=again))
-    assert without_abandoned(experiment, {"loss": features}) == {"loss": features[1:]}
-    client.complete_trial(again, {"loss": 1.0})
-    assert without_abandoned(experiment, {"loss": features[:2]}) == {"loss": features[1:2]}
-
-
 def test_abandoned_arms_of_a_batch_are_neither_awaited_nor_done(make_client):
     client = make_client()
     arms = [Arm({"C": C, "gamma": 1.0}, name=name) for C, name in ((1.0, "x"), (2.0, "y"))]
@@ -123,8 +104,6 @@ def test_abandoned_arms_of_a_batch_are_neither_awaited_nor_done(make_client):
     batch = experiment.new_batch_trial(generator_run=GeneratorRun(arms))
     batch.mark_running(no_runner_required=True)
     batch.mark_arm_abandoned("x")
-    features = [ObservationFeatures(arm.parameters, trial_index=batch.index) for arm in arms]
-    assert without_abandoned(experiment, {"loss": features}) == {"loss": features[1:]}
     for mark in (lambda: None, batch.mark_completed):
         mark()
         assert parameters_of(arms_by_fate(experiment)["abandoned"]) == [1.0]

@@ -9,7 +9,7 @@ from gpytorch.priors import GammaPrior, NormalPrior, UniformPrior
 
 from botorch_transfer.data import Domain, default_context
 from botorch_transfer.hyperprior.fit import fit_gamma
-from botorch_transfer.outcome_transforms import OwnStandardize
+from botorch_transfer.outcome_transforms import PooledStandardize
 from botorch_transfer.pretraining import Hyperprior, NetworkOptions, SourceGPs
 from tests.gp.tasks import draw_data
 from tests.hyperprior.domains import draw_domain, draw_domains
@@ -235,7 +235,7 @@ def test_a_seed_decides(hyperprior):
 
 def test_outcome_transforms(hyperprior):
     transform = hyperprior.default_outcome_transform(torch.Size([2]))
-    assert isinstance(transform, OwnStandardize)
+    assert isinstance(transform, PooledStandardize)
     estimates = hyperprior.estimates
     none, _ = transform(torch.zeros(2, 0, 1, dtype=torch.double))
     assert none.shape == (2, 0, 1)

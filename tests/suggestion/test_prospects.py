@@ -51,7 +51,7 @@ def test_gains_of_runs_that_fail_or_violate_a_limit_do_not_count():
     mean, variance = moments(memory, X)
     kept = 1 - Normal(mean, variance.sqrt()).cdf(mean.new_tensor(-0.5))
     assert limited[1] == pytest.approx(free[1] * kept.numpy())
-    failures = FeasibilityModel(X, torch.tensor([True, True, False]))
+    failures = FeasibilityModel(X[:2], X[2:])
     risky = Suggestion(rows, {"loss": model}, X, tables, failures).improvements(X, X[0, 0])
     chance = failures.log_probability(X).exp().numpy()
     for one, other in zip(risky, free, strict=True):
