@@ -39,7 +39,7 @@ from botorch_transfer.gp.tasks import (
 )
 from botorch_transfer.input_transforms import frozen_input_transform, resolve_input_transform
 from botorch_transfer.memo import UNKNOWN, Memo, content_key
-from botorch_transfer.outcome_transforms import OutcomeMoments, Steps, chained, split_transform
+from botorch_transfer.outcome_transforms import OutcomeMoments, Steps, split_transform
 from botorch_transfer.saving import Saved, read_prior, stored
 
 #: Options of pre-training that do not change the result.
@@ -386,23 +386,6 @@ class ConditionedPrior(TransferPrior):
         """Returns all source outcomes, after the element-wise transforms but not standardized."""
         Y, task = self.observed.Y, self.observed.task
         return (Y * self.outcome_std[task] + self.outcome_mean[task]).to(self.outcome_mean)
-
-    def observations(self, task: int) -> tuple[Tensor, Tensor]:
-        """Returns the data of a source task.
-
-        Args:
-            task: The index of the source task.
-
-        Returns:
-            An ``n x d`` tensor of transformed inputs, and an ``n x 1`` tensor of outcomes in the
-            user's units.
-
-        Raises:
-            InputDataError: If the prior was saved without observations.
-        """
-        rows = self.observed.task == task
-        Y, _ = chained(self.outcome_steps or ()).untransform(self.outcomes()[rows, None])
-        return self.observed.X[rows].to(self.outcome_mean), Y
 
     @property
     def outcome_moments(self) -> OutcomeMoments:

@@ -234,26 +234,10 @@ class ConditionedHierarchy(ConditionedBatch):
         Returns:
             A ``1 x P x N`` tensor, for ``N`` data points.
         """
-        return self._joint(self._level_crosses(x))
-
-    def _level_crosses(self, x: Tensor) -> list[Tensor]:
-        """Evaluates each level's kernel between ``P x d`` inputs and a part of the data.
-
-        Returns:
-            A matrix for each level, with ``P`` rows, and a column for each data point of this level
-            and of all higher levels.
-        """
         rows = enumerate(self._rows)
-        return [self._kernel(level, x, self.points[row.start :]) for level, row in rows]
-
-    def _joint(self, crosses: list[Tensor]) -> Tensor:
-        """Sums the kernel matrices of all levels from :meth:`_level_crosses`.
-
-        Before the sum, each level's matrix is padded on the left with a column of zeros for each
-        data point of the lower levels.
-        """
-        first, *others = zip(crosses, self._rows, strict=True)
-        return sum((pad(x, (rows.start, 0)) for x, rows in others), start=first[0]).unsqueeze(0)
+        parts = [self._kernel(level, x, self.points[row.start :]) for level, row in rows]
+        padded = [pad(part, (row.start, 0)) for part, row in zip(parts, self._rows, strict=True)]
+        return sum(padded[1:], start=padded[0]).unsqueeze(0)
 
 
 @savable
@@ -330,9 +314,7 @@ class BoostedHierarchy(ConditionedHierarchy):
         Returns:
             A ``1 x P x N`` tensor, for ``N`` data points.
         """
-        rows = enumerate(self._rows)
-        own = [self._kernel(level, x, self.points[row]) for level, row in rows]
-        return torch.cat(own, dim=-1).unsqueeze(0)
+        return self.levels.flat_cross(x).movedim(0, -2)[:, self.levels.mask].unsqueeze(0)
 
     def flat_whiten(self, x: Tensor) -> Tensor:
         """Computes factors of the two terms by which prior and posterior covariance differ.
@@ -346,10 +328,8 @@ class BoostedHierarchy(ConditionedHierarchy):
             are the factor of the excess covariance, which BHGP adds.
         """
         inverse_root, excess = self._boosts(self._boost, self.points, self.alpha)
-        crosses = self._level_crosses(x)
-        own = [x[:, : row.stop - row.start] for x, row in zip(crosses, self._rows, strict=True)]
-        explained = inverse_root @ self._joint(crosses).mT
-        excess = excess.mT @ torch.cat(own, dim=-1).mT - explained
+        explained = inverse_root @ super().flat_cross(x).mT
+        excess = excess.mT @ self._once(self.flat_cross, x).mT - explained
         return torch.cat([explained, excess], dim=-2)
 
     def signed(self, whitened: Tensor) -> Tensor:

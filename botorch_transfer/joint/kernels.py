@@ -60,17 +60,6 @@ class TaskPoints:
     tasks: tuple[int, ...]
     sizes: tuple[int, ...]
 
-    def rows(self, support: Sequence[bool]) -> slice:
-        """Returns the smallest slice of rows that contains all points of the selected tasks.
-
-        Args:
-            support: One boolean for each task of the joint GP: whether the task is selected. The
-                slice may also contain points of tasks between the selected tasks.
-        """
-        rows = zip(self.tasks, rows_of_tasks(self.sizes), strict=True)
-        inside = [own for task, own in rows if support[task]]
-        return slice(inside[0].start, inside[-1].stop) if inside else slice(0, 0)
-
     def one_hot(self, num_tasks: int) -> Tensor:
         """Returns the one-hot encoding of each point's task, an ``n x num_tasks`` tensor."""
         eye = torch.eye(num_tasks, dtype=self.X.dtype, device=self.X.device)
@@ -183,14 +172,9 @@ class CoregionalizationKernel(Kernel):
         total = points1.X.new_zeros(*batch_shape, len(tasks1), len(tasks2))
         parts = zip(self.data_kernels, self.support, covariances.unbind(dim=-3), strict=True)
         for kernel, support, matrix in parts:
-            rows, columns = points1.rows(support), points2.rows(support)
-            if rows.start == rows.stop or columns.start == columns.stop:
-                continue
-            # For equal points, the same tensor is passed twice, so that zero distances are exact.
-            x1 = points1.X[..., rows, :]
-            x2 = x1 if points1 is points2 else points2.X[..., columns, :]
-            weights = tasks1[rows] @ matrix @ tasks2[columns].mT
-            total[..., rows, columns] += weights * evaluate(kernel, x1, x2)
+            if all(p.X.numel() and any(support[i] for i in p.tasks) for p in (points1, points2)):
+                weights = tasks1 @ matrix @ tasks2.mT
+                total = total + weights * evaluate(kernel, points1.X, points2.X)
         return total
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:

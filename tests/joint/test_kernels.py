@@ -120,14 +120,6 @@ def test_blocks_skip_kernels_that_no_task_of_theirs_has(monkeypatch):
     assert sizes == []
 
 
-def test_hierarchy_evaluates_each_kernel_where_its_tasks_are(monkeypatch):
-    kernel = HierarchicalKernel(data_kernels())
-    sizes = evaluated_sizes(monkeypatch)
-    block = TaskPoints(torch.rand(9, 2), (0, 1, 2), (4, 3, 2))
-    kernel.covariance(block, block)
-    assert sizes == [9, 5, 2]
-
-
 def test_support_is_where_covariances_are(make):
     kernel = make()
     support = torch.tensor(kernel.support)
