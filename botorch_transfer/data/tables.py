@@ -10,7 +10,7 @@ import math
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Self, overload
+from typing import Any, Literal, NamedTuple, Self, cast, overload
 
 import numpy as np
 import torch
@@ -116,9 +116,7 @@ def from_dataframe(
     rename: Mapping[str, str] | None = None,
     changed: bool = False,
     log: bool = False,
-    encode: Callable[[DataFrame], Tensor] | None = None,
     robust: bool | None = False,
-    limit: float | None = None,
 ) -> dict[str, Any]:
     """Converts a table with one row per run to source data.
 
@@ -175,31 +173,25 @@ def from_dataframe(
             With ``False``, a warning counts the runs outside of the space.
         log: Whether to take the natural logarithm of the outcome. Standard errors are then divided
             by the outcomes. The target's outcomes must be logarithms, too.
-        encode: Another encoding, for models whose inputs are not in the unit cube: a function that
-            maps a table of ``n`` runs to an ``n x d`` tensor of inputs. Runs that are left out are
-            not in this table.
         robust: Whether to clip very bad outcomes at a lower limit
             (:func:`~botorch_transfer.outcome_transforms.robust_limit`), so that diverged runs count
             as bad runs. ``False`` clips nothing, but logs a warning that names tasks with outcomes
             far below their median. ``None`` neither clips outcomes nor logs a warning.
-        limit: The limit of a constrained outcome, in the outcome's unit. If ``goal`` is ``"max"``,
-            values above the limit are feasible. If ``goal`` is ``"min"``, values below the limit
-            are feasible. With ``robust``, only infeasible outcomes are clipped.
 
     Returns:
         Mapping from each task's name to its data set, in order of first appearance, in double
-        precision. Features are named by ``space.feature_names``, or ``x0``, ``x1``, ... if
-        ``encode`` is given. Each data set's outcome has the name of the task, because BoTorch
-        distinguishes tasks by outcome names. For several outcomes, a mapping from outcomes to such
-        mappings, which :func:`~botorch_transfer.transfer_models` takes.
+        precision. Features are named by ``space.feature_names``. Each data set's outcome has the
+        name of the task, because BoTorch distinguishes tasks by outcome names. For several
+        outcomes, a mapping from outcomes to such mappings, which
+        :func:`~botorch_transfer.transfer_models` takes.
 
     Raises:
         InputDataError: If ``frame`` is not a table, if a column is missing, if two columns have the
             same name, or if one column has two meanings. If a run has no task, if none of the runs
             has a finite outcome, if an outcome has no logarithm, or if a standard error is
             negative. If a task lacks a parameter that is not in ``missing``, if a parameter's value
-            is empty or of a wrong type, or if all runs are left out. If ``encode`` does not return
-            a finite tensor with one row per run. The message names the task and the parameter.
+            is empty or of a wrong type, or if all runs are left out. The message names the task
+            and the parameter.
         TypeError: If an argument has a wrong type.
         ValueError: If ``goal`` or ``failed`` has a value that is not listed above. Also if
             ``missing`` has a name that is not a parameter of the space, or a value that its
@@ -215,33 +207,25 @@ def from_dataframe(
         >>> data["mon"].X.flatten().tolist(), data["mon"].Y.flatten().tolist()
         ([0.0, 0.5], [-0.3, -0.2])
     """
-    check_arguments(given := locals())
-    if isinstance(outcome, list):
-        goals = [goal] * len(outcome) if goal is None or isinstance(goal, str) else list(goal)
-        if len(goals) != len(outcome) or not outcome:
-            text = f"There are {len(outcome)} outcomes and {len(goals)} goals"
-            raise ValueError(f"{text}: give one goal each.")
-        pairs = zip(outcome, goals, strict=True)
-        return {name: from_dataframe(**given | {"outcome": name, "goal": g}) for name, g in pairs}
-    sign = -1.0 if checked_goals([outcome], goal, "max") == ["min"] else 1.0
+    check_arguments(locals())
+    names = outcome if isinstance(outcome, list) else [outcome]
+    signs = [1.0 if each == "max" else -1.0 for each in checked_goals(names, goal, "max")]
     if failed not in ("drop", "worst"):
         raise ValueError(f"failed= is {failed!r}: use 'drop' or 'worst'.")
     space = SearchSpace.of(space)
-    if log and limit is not None and limit <= 0:
-        raise ValueError(f"limit is {limit}, but log= needs a positive limit: leave out log=.")
-    worst = limit if limit is None else sign * (math.log(limit) if log else limit)
-    target = Outcome(outcome, sign, worst, noise, log)
+    targets = [Outcome(n, sign, None, noise, log) for n, sign in zip(names, signs, strict=True)]
     frame = renamed(frame, rename or {})
-    named = [("outcome", outcome), ("task", task), *([] if noise is None else [("noise", noise)])]
+    named = [*(("outcome", name) for name in names), ("task", task)]
+    named += [] if noise is None else [("noise", noise)]
     missing = with_known(missing, space.columns)
     frame = check_columns(frame, space, named, missing or {}, changed)
-    status = None if "status" in {*space.columns, task, *target.columns} else "status"
-    (frame,) = measured([frame], [target], status, task)
-    options: dict[str, Any] = {"changed": changed, "encode": encode, "robust": robust}
-    old = read_history(frame, space, [target], task, missing, keep=failed == "worst", **options)
-    if (found := old.sources[outcome]) is None:
-        raise InputDataError(f"No run has a finite outcome in the column {outcome!r}{NO_DATA}")
-    return found
+    used = {*space.columns, task, *(column for target in targets for column in target.columns)}
+    (frame,) = measured([frame], targets, None if "status" in used else "status", task)
+    options: dict[str, Any] = {"changed": changed, "keep": failed == "worst", "robust": robust}
+    found = read_history(frame, space, targets, task, missing, **options).sources
+    if unknown := [name for name in names if found[name] is None]:
+        raise InputDataError(f"No run has a finite outcome in the column {unknown[0]!r}{NO_DATA}")
+    return found if isinstance(outcome, list) else cast(dict[str, Any], found[outcome])
 
 
 NO_DATA = ": there are no source data in this table."
@@ -287,7 +271,8 @@ def read_history(
             outcome count as failed. If ``status`` is ``None``, no failed runs are returned.
         changed: See :func:`from_dataframe`.
         keep: Whether failed runs without an outcome get the worst outcome of their task.
-        encode: See :func:`from_dataframe`.
+        encode: Another encoding, for models whose inputs are not in the unit cube: a function that
+            maps a table of ``n`` runs to an ``n x d`` tensor of inputs.
         robust: See :func:`from_dataframe`.
 
     Returns:
@@ -318,7 +303,7 @@ def read_history(
         counts = known | (keep & ~ended[rows])
         X, has_place = _encode_task(name, runs[counts], space, changed, notes)
         placed = rows[counts][has_place]
-        X = X if encode is None or len(X) == 0 else _encoded(encode, runs[counts][has_place], name)
+        X = X if encode is None or len(X) == 0 else encode(runs[counts][has_place])
         names = space.feature_names if encode is None else [f"x{i}" for i in range(X.shape[-1])]
         for i, outcome in enumerate(outcomes):
             finite = is_finite[placed, i]
@@ -418,18 +403,6 @@ def _encode_task(
     for note, distance in (("placed", -math.inf), ("outside", 0.0), ("far", far)):
         notes[note] += [(name, row) for row in runs.index[has_place][beyond > distance]]
     return X[has_place], has_place
-
-
-def _encoded(encode: Callable[[DataFrame], Tensor], runs: DataFrame, name: str) -> Tensor:
-    """Encodes the runs of a task by the user's function ``encode``, and checks the result."""
-    X = encode(runs)
-    is_finite = isinstance(X, Tensor) and not X.is_complex() and bool(X.isfinite().all())
-    if not is_finite or X.ndim != 2 or len(X) != len(runs):
-        raise InputDataError(
-            f"encode= returned a {type(X).__name__}, shape {tuple(getattr(X, 'shape', ()))}, for "
-            f"the {len(runs)} runs of task {name!r}: return a finite n x d tensor, one row per run."
-        )
-    return X.detach().double()
 
 
 def without_repeats(

@@ -53,7 +53,6 @@ ARGUMENTS: tuple[tuple[str, Any, str], ...] = (
     ("noise", str | Mapping | None, "give the name of the column of standard errors"),
     ("log", bool | np.bool_ | Iterable, "use True or False, or name outcomes"),
     ("seed", Integral, "give a whole number of at least 0"),
-    ("encode", Callable | None, "give a function that takes a table"),
 )
 
 #: Types that an argument must not have, because their items have no order or their values would be

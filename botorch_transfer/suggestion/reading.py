@@ -457,10 +457,6 @@ def read_study(
         known_task = None if history is None or task not in history else task
         for suspicion in wrong_units(history, space, known_task, candidates):
             logger.warning("Maybe another unit: %s", suspicion.replace(STUDY, "the candidates"))
-        own = space if runs is None or runs.empty else runs
-        if lacked := [name for name in space.columns if name not in own.columns]:
-            text = f"The runs lack the column {lacked[0]!r} of the guessed space"
-            raise InputDataError(f"{text}: add it.")
     if space is None:
         raise TypeError("space is None: give a SearchSpace, or give candidates=.")
     fixed, missing = (with_known(given, space.columns) for given in (fixed, missing))

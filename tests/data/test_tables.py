@@ -282,7 +282,6 @@ def test_values_without_a_place_are_left_out_and_counted(caplog):
         ({"outcome": {"accuracy"}}, TypeError, "give a name, or a list of names"),
         ({"task": None}, InputDataError, "no column None: choose an existing column for task="),
         ({"task": "accuracy"}, InputDataError, "'accuracy' is both the column of outcome="),
-        ({"log": True, "limit": 0}, ValueError, "limit is 0, but log= needs a positive limit"),
         ({"outcome": "y"}, InputDataError, "no column 'y': choose an existing column for outcome="),
         ({"frame": table(dataset=[*"ba", None, "a", "b"])}, InputDataError, "2, so .* no task"),
         ({"frame": table(accuracy=np.nan)}, InputDataError, "No run has a finite .* 'accuracy'"),
@@ -557,25 +556,6 @@ def test_very_good_outcomes_stay_as_they_are(robust, caplog):
     assert ["54321, far better than all other" in text for text in caplog.messages] == [True]
 
 
-def test_of_outcomes_with_a_limit_only_violations_are_limited(caplog):
-    frame = diverged()
-    worst = {}
-    for limit in (None, -2.0, -70_000.0):
-        worst[limit] = read(frame, LINE, robust=True, limit=limit)["b"].Y.min().item()
-    assert worst[-70_000.0] == -54_321
-    assert worst[None] == pytest.approx(robust_limit(read(frame, LINE)["b"].Y))
-    narrow = read(frame, LINE, robust=True, limit=-5.0)["b"].Y.min().item()
-    assert narrow < -5 < worst[None] < -1
-    costs = read(diverged(sign=-1.0), LINE, goal="min", robust=True, limit=5.0)
-    assert costs["b"].Y.min().item() == pytest.approx(narrow)
-
-
-def test_a_bound_violates_the_limit():
-    cells = ["0.1", "0.2", "<0.3", "0.4", ">0.3"]
-    Y = read(table(accuracy=cells), limit=0.3)["b"].Y.flatten().tolist()
-    assert pytest.approx([0.1, 0.297, 0.3]) == Y
-
-
 def test_limited_outcomes_have_no_larger_errors_than_others():
     frame = diverged(sem=[0.1, 0.2] * 12)
     frame.loc[[3, 5], "sem"] = [0.3, 400.0]
@@ -592,8 +572,6 @@ def test_outcomes_are_limited_after_the_logarithm():
     data = read(losses, LINE, log=True, robust=True)["b"].Y
     logs = read(frame.assign(accuracy=frame["accuracy"].clip(-600)), LINE)["b"].Y
     torch.testing.assert_close(data, logs.clamp_min(robust_limit(logs)))
-    with_limit = read(losses, LINE, log=True, robust=True, limit=np.exp(-5.0))["b"].Y
-    assert with_limit.min().item() == pytest.approx(robust_limit(logs, limit=-5.0))
 
 
 @pytest.mark.parametrize("failures", [2, 9])
@@ -613,28 +591,6 @@ def test_moderately_bad_outcomes_are_not_warned_of(caplog):
     assert not caplog.messages
     read(diverged(bad=-60.0), LINE)
     assert "consider robust=True" in caplog.text
-
-
-@pytest.mark.parametrize(
-    "encode",
-    [
-        lambda frame: torch.rand(1, 2),
-        lambda frame: torch.rand(len(frame)),
-        lambda frame: torch.full((len(frame), 2), torch.nan),
-        lambda frame: frame,
-        lambda frame: None,
-    ],
-)
-def test_wrong_encodings_are_refused(encode):
-    with pytest.raises(InputDataError, match="3 runs of task 'b': return a finite n x d tensor"):
-        read(table(), encode=encode)
-
-
-def test_encodings_become_double():
-    datasets = read(table(), encode=lambda frame: torch.ones(len(frame), 2, dtype=torch.float32))
-    assert datasets["a"].X.dtype == torch.double
-    with pytest.raises(TypeError, match="encode is 3: give a function that takes"):
-        read(table(), encode=3)
 
 
 def test_names_of_columns_are_compared_as_text():
