@@ -524,27 +524,9 @@ def check_same_units(
                 logger.warning(text, name, first, last, unit, what, low, high)
 
 
-def decimal_mark(cells: Collection[str], comma: bool) -> str:
-    """Finds the decimal mark of numbers, a comma or a point.
-
-    Args:
-        cells: Texts that may hold numbers.
-        comma: Whether the mark is a comma if the cells do not show the mark.
-
-    Returns:
-        The mark.
-
-    Example:
-        >>> decimal_mark(["1.125", "1.25"], comma=True)
-        '.'
-    """
-    for marks in (
-        {m for m, shows in SHOWS.items() if any(re.match(shows, c) for c in cells)},
-        {m for m in SHOWS if any(m in c for c in cells)},
-    ):
-        if len(marks) == 1:
-            return marks.pop()
-    return "," if comma else "."
+def shown_marks(cells: Iterable[str]) -> set[str]:
+    """Returns the decimal marks, a comma or a point, that some of the cells certainly have."""
+    return {mark for mark, shows in SHOWS.items() if any(re.match(shows, c) for c in cells)}
 
 
 def decimal_points(
@@ -573,10 +555,7 @@ def decimal_points(
     names = list(frame.columns)
     texts = [n for n in names if n in columns and names.count(n) == 1 and is_text(frame[n])]
     numbers = {name: frame[name].map(_number_or_none).astype(object) for name in texts}
-    shown = {
-        name: {m for m, shows in SHOWS.items() if any(map(re.compile(shows).match, cells.dropna()))}
-        for name, cells in numbers.items()
-    }
+    shown = {name: shown_marks(cells.dropna()) for name, cells in numbers.items()}
     in_table = set().union(*shown.values())
     pointed: dict[Any, Series] = {}
     for name, cells in numbers.items():

@@ -511,7 +511,8 @@ class _ListedParameter(Parameter):
         is not a key, it is looked up as text. For a cell that is not found, the result is the
         argument ``nowhere``.
         """
-        places = {stripped(value): place for value, place in places.items()} | {**places}
+        texts = {str(value): place for value, place in places.items()}
+        places = texts | {stripped(value): place for value, place in places.items()} | {**places}
 
         def found(cell: Any) -> Any:
             cell = cell if isinstance(cell, Hashable) and cell in places else stripped(cell)

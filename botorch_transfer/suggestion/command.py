@@ -11,7 +11,6 @@ import re
 import shutil
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +26,11 @@ from botorch_transfer.search_space.cells import (
     NUMBER,
     SHEETS,
     about_file,
-    decimal_mark,
     decoded,
     even_lines,
     likely_column,
     separator,
+    shown_marks,
     with_numbers,
 )
 from botorch_transfer.suggestion.backtest import backtest
@@ -180,7 +179,7 @@ def _backtest(options: argparse.Namespace) -> None:
     space = SearchSpace.from_json(options.space)
     history = _history(options.history, _choices(space))
     given = _named(options, "outcome models seed resume progress")
-    found = backtest(space, history, **given, **_meaning(options, space))
+    found = backtest(space, history, **given, **_meaning(options))
     print(found.table.to_string(index=False))
     print("distance: best row 0, median row 1; saved: runs of a plain GP minus runs of the model")
     print(_in_options(str(found)))
@@ -204,9 +203,9 @@ def _tables(options: argparse.Namespace) -> tuple[EncodedTables, DataFrame | Non
     history = _history(options.history, choices) if options.history else None
     given = _named(options, "outcome outcome_range status repeats cost")
     given["noise"] = _pairs(options.noise, "--noise", options.outcome[0])
-    given["fixed"] = _values(options.fixed, "--fixed", space)
+    given["fixed"] = _pairs(options.fixed, "--fixed")
     given |= {name: read_table(path, choices) for name, path in files.items() if path is not None}
-    return read_study(space, history, **given, **_meaning(options, space)), given.get("runs")
+    return read_study(space, history, **given, **_meaning(options)), given.get("runs")
 
 
 def _history(paths: Sequence[Path], choices: Sequence[str]) -> DataFrame:
@@ -231,14 +230,14 @@ def _history(paths: Sequence[Path], choices: Sequence[str]) -> DataFrame:
     return history
 
 
-def _meaning(options: argparse.Namespace, space: SearchSpace | None) -> dict[str, Any]:
+def _meaning(options: argparse.Namespace) -> dict[str, Any]:
     """Converts options to the arguments that :func:`read_study` and :func:`backtest` share."""
     for text in options.constraints:
         if not re.search(r"[<>=(]| in ", text):
             raise ValueError(f"--constraint has {text!r}: put the whole constraint into quotes.")
     return _named(options, "goal task step run robust constraints") | {
         "log": options.log is not None and (options.log or True),
-        "missing": _values(options.missing, "--missing", space),
+        "missing": _pairs(options.missing, "--missing"),
         "rename": _pairs(options.rename, "--rename"),
     }
 
@@ -279,7 +278,9 @@ def _append(path: Path, like: Path | None, suggestion: Suggestion, task: str) ->
     columns = {name.strip(): set(cells) - {""} for name, *cells in zip(names, *rows, strict=True)}
     numbers = tables.space.number_columns
     shown = [cell for name in (*numbers, *outcomes) for cell in columns.get(name, ())]
-    written = added.to_csv(index=False, sep=sep, decimal=decimal_mark(shown, sep == ";"))
+    marks = shown_marks(shown) or {mark for mark in ",." if any(mark in cell for cell in shown)}
+    decimal = "," if marks == {","} or (not marks and sep == ";") else "."
+    written = added.to_csv(index=False, sep=sep, decimal=decimal)
     new = list(csv.DictReader(io.StringIO(written), delimiter=sep))
     if not is_table:
         content, names, rows, columns = "", [], [], {}
@@ -323,25 +324,6 @@ def _pairs(texts: Sequence[str], option: str, first: str | None = None) -> dict[
             raise ValueError(f"{option} names {name!r} twice: name it once.")
         pairs[name] = value if equals and value else None
     return pairs
-
-
-def _values(texts: Sequence[str], option: str, space: SearchSpace | None) -> dict[str, Any]:
-    """Converts texts such as ``x=0.5`` to a dictionary from parameters to values.
-
-    If the text after ``=`` is one of the values that the parameter lists, the result has this
-    value. Any other text becomes a number if possible.
-    """
-    parameters = () if space is None else space.parameters
-    listed = {(p.name, str(value)): value for p in parameters for value in getattr(p, "values", ())}
-    pairs = _pairs(texts, option)
-    return {name: listed.get((name, text), _number(text)) for name, text in pairs.items()}
-
-
-def _number(text: Any) -> Any:
-    """Converts a text to a float if possible; returns any other text unchanged."""
-    with suppress(TypeError, ValueError):
-        return float(text)
-    return text
 
 
 # ------------------------------------------------------------------------------------------ space

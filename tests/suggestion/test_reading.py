@@ -121,7 +121,11 @@ NAMED = {"history": HISTORY.assign(s=1.0)}
         ({"constraints": "x <= 1"}, TypeError, "'x <= 1': put the constraint into a list"),
         ({"fixed": ["x"]}, TypeError, "give a dictionary with names as keys"),
         ({"space": None, "candidates": DataFrame({"x": [1]})}, InputDataError, "No column is in"),
-        ({"space": None, "runs": RUNS[["lr"]], "candidates": RUNS}, InputDataError, "has no column 'depth'"),
+        (
+            {"space": None, "runs": RUNS[["lr"]], "candidates": RUNS},
+            InputDataError,
+            "has no column 'depth'",
+        ),
         ({"log": None}, TypeError, "log is None: use True or False"),
         ({"outcome_range": 3}, ValueError, "outcome_range of 'loss' is 3"),
         ({"outcome_range": ("0", "1")}, ValueError, "outcome_range of 'loss' is"),
