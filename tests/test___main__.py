@@ -418,7 +418,7 @@ def test_candidates_without_a_space(folder, capsys):
     assert runs["label"].isin(pool["label"]).all()
     assert runs["label"].is_unique
     assert main([*arguments, "-n", "20"]) == 2
-    assert "widen the space, omit --same-in-batch, or give --repeats." in capsys.readouterr().err
+    assert "omit --fixed or --same-in-batch, or give --repeats." in capsys.readouterr().err
 
 
 def test_fixed_values_and_constraints(capsys):

@@ -244,6 +244,10 @@ CELL = re.compile(
 #: outcomes, must have other values.
 TOO_GOOD, ENOUGH, MOST = 3.0, 5, 0.8
 
+#: A loss of zero is implausible if the smallest other loss is above ``NEAR_ZERO`` times the median
+#: of the other losses. Whole numbers, such as counts of defects, are not checked.
+NEAR_ZERO = 0.3
+
 #: Pattern of units in per cent or per mille.
 PER_CENT = "[%‰]|pct|percent"
 
@@ -543,7 +547,10 @@ def _leave_out_codes(tables: Sequence[DataFrame], outcome: Outcome, task: str | 
     best = np.sort(outcome.sign * others)
     rest = best[best < best.max(initial=-np.inf)]  # without the best value, which may repeat
     spread = np.ptp(rest[len(best) // 20 :]) if len(rest) >= max(ENOUGH, MOST * len(best)) else 0.0
-    if 0 < TOO_GOOD * spread < best[-1] - rest[-1]:
+    # A crashed training may have the loss zero.
+    is_zero = len(rest) >= ENOUGH and outcome.sign < 0 == best[-1] and bool((best % 1).any())
+    is_zero = is_zero and rest[-1] < NEAR_ZERO * np.median(rest)
+    if is_zero or 0 < TOO_GOOD * spread < best[-1] - rest[-1]:
         text = "%r has %g, far better than all other outcomes: correct the cell if it is wrong"
         logger.warning(text, outcome.name, outcome.sign * best[-1])
 

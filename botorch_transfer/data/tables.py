@@ -17,7 +17,7 @@ import torch
 from botorch.exceptions.errors import InputDataError
 from botorch.utils.datasets import SupervisedDataset
 from numpy.typing import NDArray
-from pandas import DataFrame, Series, isna
+from pandas import DataFrame, Series, isna, to_numeric
 from pandas.api.types import is_numeric_dtype
 from pandas.util import hash_pandas_object
 from torch import Tensor
@@ -34,7 +34,7 @@ from botorch_transfer.data.measurements import (
     numbers,
     variance_column,
 )
-from botorch_transfer.data.units import mixed_outcomes, wrong_units
+from botorch_transfer.data.units import STUDY, mixed_outcomes, wrong_units
 from botorch_transfer.outcome_transforms import (
     EXTREME,
     best_gap,
@@ -63,6 +63,9 @@ logger = logging.getLogger(__name__)
 #: study. If two of these common runs have equal outcomes, the common runs must also be at least the
 #: share ``MOST`` of the task's runs.
 ENOUGH_SAME, MOST = 3, 0.9
+
+#: Numbers with more decimals are not rounded.
+MAX_DECIMALS = 8
 
 #: A task that repeats another task is left out only if the repeating task has at least this number
 #: of different outcomes or, with three or four runs, if no two of its outcomes are equal. Two tasks
@@ -431,7 +434,8 @@ def without_repeats(
         task repeats runs of the current study if the task and the study share at least three
         distinct runs, and if one of two conditions holds: (1) the outcomes of the distinct shared
         runs are all different; (2) the shared runs are at least 90 % of the task's runs, and have
-        at least two different outcomes.
+        at least two different outcomes. In the second case, numbers may be rounded in one of the
+        two tables.
     """
     history = _without_copies(history, space, outcomes, task)
     if runs is None:
@@ -441,19 +445,20 @@ def without_repeats(
     known = runs[runs[names].notna().any(axis=1)] if names else runs[:0]
     if len(known) < ENOUGH_SAME:
         return history
-    kept = np.ones(len(history), dtype=np.bool_)
-    values, own_values = (table[names[0]].to_numpy(np.float64) for table in (history, known))
-    near = np.isclose(values[:, None], np.unique(own_values), 1e-11, 0.0, equal_nan=True)
-    is_own = near.any(axis=1)
-    is_own[is_own] = np.isin(_written(history[is_own], columns), _written(known, columns))
+    kept, has_outcome = np.ones(len(history), dtype=np.bool_), history[names].notna().any(axis=1)
+    is_own, is_exact = _are_among(history[columns], known[columns])
     for name, rows in rows_of_tasks(history[task]).items():
-        same = history.iloc[rows[is_own[rows]]]
+        if not is_own[rows].any():
+            continue
+        count = has_outcome.iloc[rows].sum()
+        # Runs that were rounded in one table may agree by chance, so all of them must agree.
+        is_rounded = (is_own[rows] & ~is_exact[rows]).any() and is_own[rows].sum() >= MOST * count
+        same = history.iloc[rows[(is_own if is_rounded else is_exact)[rows]]]
         different = same.drop_duplicates(columns)
         if len(different) < ENOUGH_SAME:
             continue
         levels = max(different[column].nunique() for column in names)
         # On a grid, runs may agree by chance if the outcome has few distinct values.
-        count = history.iloc[rows][names].notna().any(axis=1).sum()
         is_all = levels > 1 and len(same) >= MOST * count
         if is_all or levels == len(different):
             text = "Task %r of the history has %d of this study's own runs: the task is left out"
@@ -492,16 +497,43 @@ def _hashes(table: DataFrame) -> NDArray[Any]:
     return hash_pandas_object(DataFrame(cells), index=False).to_numpy()
 
 
-def _written(table: DataFrame, columns: Sequence[str]) -> list[str]:
-    """Converts each row of a table to a string; 3, 3.0 and "3" give the same string."""
+def _are_among(table: DataFrame, others: DataFrame) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Finds the rows of a table that are also rows of another table; 3, 3.0 and "3" are equal.
 
-    def written(cell: Any) -> str:
-        try:
-            return str(cell) if isinstance(cell, bool) else f"{float(cell):.12g}"
-        except (TypeError, ValueError):
-            return str(cell)
+    Returns two masks. The first mask allows for rounding: two numbers agree if they are equal after
+    rounding to the decimals of the number with fewer decimals.
+    """
+    values, texts, digits = _cells(table)
+    found, exact = np.zeros((2, len(table)), dtype=np.bool_)
+    for cells, text, decimals in zip(*_cells(others), strict=True):
+        rows = np.flatnonzero(~(np.abs(values[:, -1] - cells[-1]) > 0.5001))
+        rows = rows[texts[rows] == text]
+        for j in reversed(range(len(cells))):  # the last column, an outcome, excludes most rows
+            ours, gap = values[rows, j], np.abs(values[rows, j] - cells[j])
+            is_near = gap <= 0.5001 * 10.0 ** -np.minimum(digits[rows, j], decimals[j])
+            rows = rows[is_near | np.isclose(ours, cells[j], 1e-11, 0.0, equal_nan=True)]
+        found[rows] = True
+        near = np.isclose(values[rows], cells, 1e-11, 0.0, equal_nan=True)
+        exact[rows] |= near.all(axis=1)
+    return found, exact
 
-    return ["|".join(map(written, row)) for row in table[columns].to_numpy(dtype=object)]
+
+def _cells(table: DataFrame) -> tuple[NDArray[np.float64], NDArray[Any], NDArray[np.float64]]:
+    """Returns the numbers of a table, a hash of each row's texts, and the numbers' decimals.
+
+    Cells without a number are NaN. Numbers with more than ``MAX_DECIMALS`` have infinitely many.
+    """
+    parsed = table.apply(to_numeric, errors="coerce")
+    texts = np.zeros(len(table), dtype=np.uint64)
+    for i, name in enumerate(table):
+        is_text = (parsed[name].isna() & table[name].notna()).to_numpy()
+        words = table[name][is_text].map(str)
+        texts[is_text] += (2 * i + 1) * hash_pandas_object(words, index=False).to_numpy()
+    values = parsed.to_numpy(np.float64, na_value=np.nan)
+    digits = np.full(values.shape, np.inf)
+    for k in reversed(range(MAX_DECIMALS + 1)):
+        digits[np.isclose(values.round(k), values, 1e-11, 0.0)] = k
+    return values, texts, digits
 
 
 def limit_task(
@@ -665,17 +697,24 @@ def _warn_of_rows(
     frame: DataFrame, tasks: Mapping[str, NDArray[np.intp]], Y: NDArray[np.float64]
 ) -> None:
     """Warns of rows that occur repeatedly, of similar task names, and of summary rows."""
+    _warn_of_copies(frame, tasks, Y)
+    without_summaries(tasks, frame.index)
+    warn_of_spellings("Task names", tasks)
+
+
+def _warn_of_copies(
+    frame: DataFrame, tasks: Mapping[str, NDArray[np.intp]], Y: NDArray[np.float64]
+) -> None:
+    """Warns if most rows of a task, or of this study, occur repeatedly."""
     is_copy, twice = Series(_hashes(frame)).duplicated(keep=False).to_numpy(), list[str]()
     for name, rows in tasks.items():
         copies = rows[is_copy[rows]]
         is_most = 2 * len(copies) > len(rows)
         if is_most and len(np.unique(np.nan_to_num(Y[copies]), axis=0)) >= ENOUGH_SAME:
             twice += [name] * len(copies)
-    without_summaries(tasks, frame.index)
     if twice:
-        text = "%d rows occur more than once (task %s): give each run once"
+        text = "%d rows occur more than once (in %s): give each run once"
         logger.warning(text, len(twice), _counted(twice))
-    warn_of_spellings("Task names", tasks)
 
 
 def _warn_of_reversal(outcome: Outcome, tasks: Mapping[str, SupervisedDataset]) -> None:
@@ -813,6 +852,7 @@ def read_runs(
     failed, ended = has_failed(runs, Y), (runs[FATE] == "ended").to_numpy(dtype=np.bool_)
     Y = np.where(np.isfinite(Y), Y, np.nan)
     done = np.isfinite(Y).any(axis=1)
+    _warn_of_copies(runs, {STUDY: np.flatnonzero(done)}, Y)
     added = np.stack([numbers(runs, variance_column(o.name)) for o in outcomes], axis=1)
     values = (torch.from_numpy(each[done]) for each in (Y, variance, np.nan_to_num(added), ~failed))
     left = ~done & ~failed

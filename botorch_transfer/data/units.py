@@ -58,9 +58,12 @@ MAX_OUTSIDE = 1 / 3
 #: Bounds of the relative difference between a task and most tasks; the docstring of this module
 #: defines this difference. A task is suspicious if its difference is above the first number of
 #: ``DIFFERENT``. This study may explore a larger range: this study is suspicious if its difference
-#: is above the second number. A conversion fits if the difference after the conversion is less than
-#: ``ALIKE`` times the difference before the conversion.
-DIFFERENT, ALIKE = (0.9, 2.0), 0.25
+#: is above the second number, or above ``MULTIPLE`` for conversions without an offset. A conversion
+#: fits if the difference after the conversion is less than ``ALIKE`` times the difference before.
+DIFFERENT, MULTIPLE, ALIKE = (0.9, 2.0), 1.3, 0.25
+
+#: Bases of logarithms that a task may have in place of the values themselves.
+BASES = np.array([2.0, np.e, 10.0])
 
 #: Quantiles that summarize the values of a task.
 QUANTILES = [0.1, 0.9]
@@ -332,6 +335,11 @@ def _of_column(tasks: Mapping[str, Array], parameter: Parameter) -> Iterator[tup
             strange[name] = values
         elif len(values) >= MIN_VALUES:
             compared[name] = _quantiles(values)
+    positive = np.concatenate([*(v for v in tasks.values() if v.min() > 0), []])
+    for name, values in tasks.items() if len(positive) and not parameter.log else ():
+        exponents = (base**values for base in BASES if values.max() <= 0)
+        if any(positive.min() <= 2 * x.min() and x.max() <= 2 * positive.max() for x in exponents):
+            yield name, "seems to have logarithms, unlike other tasks: undo the logarithm"
     if len(compared) >= MIN_COMPARABLE:
         ends = np.array(list(compared.values()))
         reference = np.median(ends, axis=0)
@@ -381,7 +389,8 @@ def _likely_conversions(
             width = np.nan_to_num(np.ptp(numbers[2, 0])) or 1.0
             distances = np.abs(numbers[:2] - numbers[2]).max(axis=-1) / width
         off, left = np.nan_to_num(distances)
-        is_likely = (off > different) & (left < alike * off)
+        is_likely = off > (different if offset else min(different, MULTIPLE))
+        is_likely &= left < alike * off
         shares.append(np.where(is_likely, left / np.where(off > 0, off, 1.0), np.inf))
     best = np.argmin(shares, axis=0)
     return [names[i] if np.isfinite(shares[i][m]) else None for m, i in enumerate(best)]

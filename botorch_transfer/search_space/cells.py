@@ -298,7 +298,8 @@ def read_table(path: str | PathLike[str], choices: Container[str] = ()) -> DataF
 def even_lines(path: str | PathLike[str], content: str, sep: str) -> dict[int, list[str]]:
     """Splits a text file into cells, and drops empty cells to the right of the last column.
 
-    Blanks around cells are stripped. Rows of dashes count as empty rows.
+    Blanks around cells are stripped. Rows of dashes count as empty rows, and so do rows that
+    repeat the column names.
 
     Args:
         path: The file, for messages.
@@ -322,6 +323,8 @@ def even_lines(path: str | PathLike[str], content: str, sep: str) -> dict[int, l
     found: dict[int, list[str]] = {}
     for row, line in enumerate(rows, start=1):
         if not "".join(line).strip("-: ") or (not found and line[0].startswith("sep=")):
+            continue
+        if line == next(iter(found.values()), None):  # the names again, in pasted exports
             continue
         width = len(next(iter(found.values()), line))
         if len(line) < width or any(line[width:]):

@@ -53,6 +53,12 @@ logger = logging.getLogger(__name__)
 #: Minimum ratio of the largest to the smallest number of a column that gets a logarithmic scale.
 LOG_RATIO = 10
 
+#: Relative tolerance for sums that are constant in all old runs.
+ROUGHLY = 0.02
+
+#: Constant sums are looked for if the runs outnumber the parameters by at least ``MIN_SPARE``.
+MIN_SPARE = 4
+
 #: If a column has a 0, and its positive numbers span at least this number of decades, a warning is
 #: logged that the 0 prevents a logarithmic scale.
 MANY_DECADES = 3
@@ -190,6 +196,8 @@ def guess_space(
     if task is not None:
         frame = frame.iloc[without_summaries(rows_of_tasks(frame[task]), frame.index)]
     tasks = None if task is None else frame[task]
+    if tasks is not None and tasks.is_unique and len(tasks) > 1:
+        logger.warning("Each row has a %r of its own: does this column name runs, not tasks?", task)
     if task is None and "task" in columns:
         logger.warning("'task' is a parameter: if this column has task names, give task='task'")
     unused = {n: reason for n in columns if (reason := _describes_runs(frame[n], tasks))}
@@ -237,7 +245,53 @@ def guess_space(
     if not found:
         problem = "No column is left as a parameter: add columns with the settings of each run."
         raise InputDataError(f"{problem} Left out: {listed}." if unused else problem)
-    return SearchSpace(list(found.values()))
+    space = SearchSpace(list(found.values()))
+    if task is not None:
+        warn_of_sums(frame, space)
+    return space
+
+
+def warn_of_sums(frame: DataFrame, space: SearchSpace, constraints: Sequence[str] = ()) -> None:
+    """Warns if parameters have a constant sum in all old runs, as the parts of a mixture have.
+
+    A parameter belongs to such a sum if the other parameters explain it linearly, with coefficients
+    0 and -1.
+
+    Args:
+        frame: Old runs.
+        space: The search space.
+        constraints: The constraints. No warning is given for parameters that one of the constraints
+            names together.
+
+    Example:
+        >>> runs = DataFrame({"a": [1, 5, 3, 2, 9, 4]})
+        >>> runs["b"] = 10 - runs["a"]
+        >>> warn_of_sums(runs, guess_space(runs), ["a + b == 10"])
+    """
+    free = [p for p in space.parameters if p.active_if is None and p.name in frame]
+    flags = {p.name for p in free if {*getattr(p, "values", ())} == {True, False}}
+    names = [p.name for p in free if p.is_numeric or p.name in flags]
+    cells = [to_numeric(frame[name], errors="coerce").to_numpy(np.float64) for name in names]
+    X = np.column_stack([*cells, np.zeros(len(frame))])
+    X = X[np.isfinite(X).all(axis=1)]
+    if len(X) < len(names) + MIN_SPARE:
+        return
+    centered, left = X - X.mean(axis=0), [*range(len(names))]
+    while left:
+        others = np.delete(np.arange(len(names)), left[0])
+        slopes = np.linalg.lstsq(centered[:, others], centered[:, left[0]])[0]
+        parts = sorted([left[0], *others[np.abs(slopes + 1) < ROUGHLY]])
+        left = [j for j in left if j not in parts]
+        group, sums = [names[j] for j in parts], X[:, parts].sum(axis=1)
+        is_constant = len(group) > 1 and np.ptp(sums) <= ROUGHLY * np.abs(sums).max()
+        if is_constant and not any(all(name in text for name in group) for text in constraints):
+            total = " + ".join(n if n.isidentifier() else f"`{n}`" for n in group)
+            total += f" == {sums.mean():.4g}"
+            remedy = f"add the constraint {total!r}"
+            if flags & {*group}:
+                remedy = "replace these columns by one column with the names"
+            text = "In all old runs, %s, but suggestions may have other sums: %s"
+            logger.warning(text, total, remedy)
 
 
 def _warn_of_choices(texts: Series) -> None:

@@ -57,7 +57,7 @@ ARGUMENTS: tuple[tuple[str, Any, str], ...] = (
 
 #: Types that an argument must not have, because their items have no order or their values would be
 #: ignored.
-REFUSED: dict[str, Any] = {"outcome": set | Mapping, "models": set, "constraints": set}
+REFUSED: dict[str, Any] = {"outcome": set | Mapping | Series, "models": set, "constraints": set}
 
 
 def check_arguments(

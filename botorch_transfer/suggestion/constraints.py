@@ -161,24 +161,27 @@ def read_constraint(text: str, space: SearchSpace) -> list[Condition]:
             f"marks. The parameters are {', '.join(space.columns)}."
         ) from error
     if all(_is_idle(condition, space) for condition in found):
-        logger.warning("The constraint %r excludes no row: check the unit of its numbers", text)
+        message = "The constraint %r, or a comparison in it, has no effect: check the unit of its "
+        logger.warning(message + "numbers", text)
     return found
 
 
 def _is_idle(condition: Condition, space: SearchSpace) -> bool:
-    """Returns whether a condition has no effect, because all values of its parameter satisfy it.
+    """Returns whether a condition, or a comparison in the condition, has no effect.
 
-    The result is ``True`` if three statements hold: the condition has a single parameter, and this
-    parameter is numeric; all numbers with which the condition compares the parameter lie outside of
-    the parameter's range; and all values in this range satisfy the condition.
+    The result is ``True`` if all numbers with which the condition compares some numeric parameter
+    lie outside of the parameter's range. If the condition has a single parameter, all values in the
+    range must also satisfy it.
     """
-    parameter, *others = [p for p in space.parameters if names_some(condition.code, [p.name])]
-    if others or not parameter.is_numeric:
-        return False
-    bounds = parameter.decode(np.array([[0.0], [1.0]]))
-    (low, high), weights = bounds[parameter.name], condition.weights.values()
-    ends = condition.ends.get(parameter.name) or [condition.bound / weight for weight in weights]
-    return all(not low <= end <= high for end in ends) and bool(condition.holds(bounds).all())
+    named = [p for p in space.parameters if names_some(condition.code, [p.name])]
+    for parameter in (p for p in named if p.is_numeric and len(condition.weights) < 2):
+        bounds = parameter.decode(np.array([[0.0], [1.0]]))
+        (low, high), weights = bounds[parameter.name], condition.weights.values()
+        ends = condition.ends.get(parameter.name) or [condition.bound / w for w in weights]
+        is_outside = bool(ends) and all(not low <= end <= high for end in ends)
+        if is_outside and (len(named) > 1 or condition.holds(bounds).all()):
+            return True
+    return False
 
 
 def names_some(text: str, columns: Collection[str]) -> bool:

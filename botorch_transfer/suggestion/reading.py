@@ -53,7 +53,7 @@ from botorch_transfer.search_space.cells import (
     with_known,
     with_numbers,
 )
-from botorch_transfer.search_space.guess import STEPS, checked_goals
+from botorch_transfer.search_space.guess import STEPS, checked_goals, warn_of_sums
 from botorch_transfer.search_space.space import check_arguments, check_table
 from botorch_transfer.suggestion.constraints import names_some, read_constraint, with_operators
 from botorch_transfer.suggestion.outcomes import old_tasks
@@ -470,6 +470,8 @@ def read_study(
         candidates = with_numbers(candidates, space.number_columns)
         # The table that suggest returns has its own columns with these names.
         candidates = candidates.drop(columns=[*ADDED, *columns], errors="ignore")
+    elif history is not None:
+        warn_of_sums(history, space, between)
     region = Region(space, fixed, linear, candidates, repeats, cost)
     for each in space.parameters if fixed else ():
         is_known = each.active_if and {each.name, *each.active_if} <= {*(fixed or ())}
@@ -486,9 +488,14 @@ def read_study(
     curves = None if step is None else CurveColumns(step, key, status)
     options: dict[str, Any] = {"missing": missing, "curves": curves, "robust": robust}
     read = read_tables(region, outcomes, history, runs, task, status, prior=prior, **options)
-    if runs is not None and task in {*runs} - {*space.columns} and runs[task].nunique() > 1:
-        message = "This study's runs have the tasks %r and %r: move old runs to the history"
-        logger.warning(message, *runs[task].dropna().unique()[:2])
+    if runs is not None and task in {*runs} - {*space.columns}:
+        own = runs[task].dropna().map(str).unique()
+        if len(own) > 1:
+            message = "This study's runs have the tasks %r and %r: move old runs to the history"
+            logger.warning(message, *own[:2])
+        elif same := {*own} & {n for source in read.sources.values() for n in old_tasks(source)}:
+            message = "The history, too, has runs of this study's task %r: move them to the runs, "
+            logger.warning(message + "or rename one of the tasks", *same)
     return read._replace(given=present)
 
 

@@ -180,7 +180,8 @@ def not_taken(X: Tensor, taken: Tensor, n: int = 1) -> Tensor:
     if len(X) < n:
         raise ExhaustedSpaceError(
             "Too few rows are left, because all other rows are among the runs or in this batch: "
-            "ask for fewer rows, widen the space, omit same_in_batch=, or give repeats=True."
+            "ask for fewer rows, widen the space, omit fixed= or same_in_batch=, or give "
+            "repeats=True."
         )
     return X
 

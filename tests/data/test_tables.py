@@ -82,7 +82,7 @@ def test_rows_that_occur_twice_are_warned_of_but_not_replicates(caplog):
     read(pd.concat([frame, frame]).assign(batch=range(10)))
     assert not caplog.messages
     read(pd.concat([frame, frame]))  # task "a" has only two outcomes
-    assert caplog.messages == ["6 rows occur more than once (task 'b' (6)): give each run once"]
+    assert caplog.messages == ["6 rows occur more than once (in 'b' (6)): give each run once"]
 
 
 def test_task_names_are_compared_as_text(caplog):

@@ -54,7 +54,9 @@ def test_all_rows_of_a_finite_space_are_found_once():
         x = maximize(Peak(), region, taken, none, is_logarithm=True, seed=0)
         assert not is_among(x.unsqueeze(0), taken).any()
         taken = torch.cat([taken, x.unsqueeze(0)])
-    with pytest.raises(ExhaustedSpaceError, match=r"Too few rows are left.* omit same_in_batch="):
+    with pytest.raises(
+        ExhaustedSpaceError, match=r"Too few rows are left.* omit fixed= or same_in_batch="
+    ):
         maximize(Peak(), region, taken, none, is_logarithm=True, seed=0)
 
 
