@@ -20,6 +20,7 @@ from botorch.sampling import SobolQMCNormalSampler
 from torch.special import log_ndtr
 
 from botorch_transfer import FullyBayesianHyperpriorGP, ScaMLGP, TransferGP, acquisition
+from botorch_transfer._botorch import log_ei_helper
 from botorch_transfer.acquisition import (
     AveragedImprovement,
     NoiselessFantasies,
@@ -260,6 +261,21 @@ def test_where_less_is_better_the_lowest_outcome_is_the_last_improvement():
     each = [noisy_improvement(part, -ONE, OBSERVED[:4], seed=3) for part in model.members.values()]
     expected = AveragedImprovement(each, shares, torch.cat([points, OBSERVED[:4]]))
     torch.testing.assert_close(found(TEST_X), expected(TEST_X))
+
+
+def test_improvements_have_the_gradient_of_botorchs_formula():
+    gap = torch.tensor([-1e9, -1e7, -2e3, -60.0, -3.0, -0.9, 0.0, 0.4, 8.0, 1e3, -1.0]).double()
+    variance = torch.tensor([1.0] * 5 + [0.3, 0.01, 2.0, 1.0, 4.0, 1e-14]).double()
+    inputs = gap.requires_grad_(), variance.requires_grad_()
+    sigma = variance.clamp_min(acquisition.MIN_VARIANCE).sqrt()
+    expected = log_ei_helper(gap / sigma) + sigma.log()
+    found = acquisition._LogImprovements.apply(*inputs)
+    torch.testing.assert_close(found, expected)
+    ours, theirs = (torch.autograd.grad(value.sum(), inputs) for value in (found, expected))
+    torch.testing.assert_close(ours[0], theirs[0], rtol=1e-5, atol=1e-12)
+    torch.testing.assert_close(ours[1], theirs[1], rtol=1e-5, atol=1e-12)
+    near = tuple(part.detach()[3:9].requires_grad_() for part in inputs)
+    assert torch.autograd.gradgradcheck(acquisition._LogImprovements.apply, near)
 
 
 def test_an_average_of_improvements_has_gradients():

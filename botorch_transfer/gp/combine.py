@@ -39,11 +39,6 @@ from botorch_transfer.gp.state import Cache, collapse_batch, same_inputs, select
 # has no gradient at zero.
 MIN_WEIGHT = 1e-6
 
-#: If there are more source points than ``FEW_POINTS``, the closed-form posterior (``gp.frozen``)
-#: skips source tasks with tiny weights. The mean and the standard deviation at any candidate then
-#: change by at most ``NEGLIGIBLE``, relative to the prior's standard deviation.
-FEW_POINTS, NEGLIGIBLE = 512, 1e-3
-
 
 class SourceWeights(Module, ABC):
     """Base class for the weights of source tasks in the prior of a target model.
@@ -335,15 +330,7 @@ class WeightedSumKernel(PriorKernel):
         constants = rest.constants.clone()
         constants[0] = weights @ gps.prior_mean
         constants[1] += weights.square() @ gps.outputscale
-        if gps.alpha.numel() > FEW_POINTS:
-            moves = weights * torch.maximum(gps.reach, gps.outputscale.sqrt())
-            moves, order = moves.sort()
-            is_kept = moves.cumsum(dim=0) > NEGLIGIBLE * constants[1].sqrt()
-            kept = order[is_kept].sort().values
-            if len(kept) < len(weights):
-                gps, weights = gps.select(kept), weights[kept]
-        parts = [Part.of_sources(gps, weights, T)] if len(weights) else []
-        return Expansion([*rest.parts, *parts], constants)
+        return Expansion([*rest.parts, Part.of_sources(gps, weights, T)], constants)
 
     def source_covariances(self, x: Tensor) -> Tensor:
         """Evaluates the posterior covariance of each selected source GP. Results are cached.

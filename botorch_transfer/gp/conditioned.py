@@ -68,7 +68,7 @@ from torch.nn.functional import pad
 from torch.utils.checkpoint import checkpoint
 
 from botorch_transfer.data.datasets import evenly_spaced
-from botorch_transfer.gp.state import Cache, DoubleState, savable, shallow_copy
+from botorch_transfer.gp.state import DoubleState, savable, shallow_copy
 from botorch_transfer.gp.stationary import STATIONARY_FUNCTIONS, Stationary, stationary_function
 
 
@@ -410,32 +410,6 @@ def times(matrices: Tensor, vectors: Tensor) -> Tensor:
     return torch.einsum("...ij,...j->...i", matrices, vectors)
 
 
-#: Number of rows of a large triangular matrix that are multiplied at once.
-BLOCK = 512
-
-
-def _whitened(cross: Tensor, inverse_root: Tensor) -> Tensor:
-    """Multiplies lower triangular matrices ``L⁻¹`` by cross-covariances ``k(X, x)``.
-
-    If the matrices are large, the product skips blocks above the diagonal, which are zero.
-
-    Args:
-        cross: A ``G x P x N`` tensor of the cross-covariances ``k(x, X)``.
-        inverse_root: A ``G x N x N`` tensor of the matrices ``L⁻¹``.
-
-    Returns:
-        A ``G x N x P`` tensor.
-    """
-    # `inverse_root` is stored by columns, so a product with its transpose is twice as fast.
-    if inverse_root.shape[-1] <= BLOCK:
-        return (cross @ inverse_root.mT).mT
-    parts, stop = [], 0
-    for rows in inverse_root.split(BLOCK, dim=-2):
-        stop += rows.shape[-2]
-        parts.append(cross[..., :stop] @ rows[..., :stop].mT)
-    return torch.cat(parts, dim=-1).mT
-
-
 class ConditionedBatch(Conditioned, DoubleState):
     r"""Base class for ``G`` conditioned GPs with ``Q`` stationary kernels.
 
@@ -471,17 +445,10 @@ class ConditionedBatch(Conditioned, DoubleState):
         stationary_function(kernel)  # raises an error now if the name is unknown
         self.kernel = kernel
         self.task_names = list(task_names or map(str, range(len(outputscale))))
-        self._reach = Cache(size=1)
         # The buffer `kernel_index` makes loading a state_dict with another kernel raise an error.
         index = list(STATIONARY_FUNCTIONS).index(kernel)
         kernel_index = torch.tensor(index, device=lengthscale.device)
         self.register(kernel_index=kernel_index, lengthscale=lengthscale, outputscale=outputscale)
-
-    def register(self, **tensors: Tensor) -> None:
-        """Registers tensors as buffers; the buffer ``inverse_root`` has column-major order."""
-        if "inverse_root" in tensors:
-            tensors["inverse_root"] = tensors["inverse_root"].mT.contiguous().mT
-        super().register(**tensors)
 
     def tensors(self) -> dict[str, Tensor]:
         """Returns the tensors among the constructor's arguments, by the arguments' names."""
@@ -550,23 +517,13 @@ class ConditionedBatch(Conditioned, DoubleState):
         normal = self.alpha.new_empty(*values.shape[:-2], *self.alpha.shape).normal_()
         return self.solve(values) + times(F.mT, times(root, normal))
 
-    @property
-    def reach(self) -> Tensor:
-        """Upper bound of ``|posterior mean - prior mean|`` over all inputs, a ``G`` tensor."""
-        return self._reach(self._bound_mean, self.outputscale, self.points, self.alpha)
-
-    def _bound_mean(self, outputscale: Tensor) -> Tensor:
-        at_points = self.aggregate(self.stationary.between(self.points, self.points), dim=0)
-        norm = (self.alpha * times(at_points, self.alpha)).sum(dim=-1).clamp_min(0.0)
-        return (self.aggregate(outputscale, dim=0) * norm).sqrt()
-
     def solve(self, values: Tensor) -> Tensor:
         """Multiplies ``... x G x N`` values by ``K⁻¹``, the inverse covariance of the data."""
         return times(self.inverse_root.mT, times(self.inverse_root, values))
 
     def flat_whiten(self, x: Tensor) -> Tensor:
         """Computes ``V(x) = L⁻¹ k(X, x)`` for ``P x d`` inputs, a ``G x N x P`` tensor."""
-        return _whitened(self._once(self.flat_cross, x), self.inverse_root)
+        return (self._once(self.flat_cross, x) @ self.inverse_root.mT).mT
 
     def prior_covariance(self, x1: Tensor, x2: Tensor) -> Tensor:
         """Evaluates the prior covariance of each GP between the inputs ``x1`` and ``x2``."""

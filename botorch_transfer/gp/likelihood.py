@@ -42,7 +42,6 @@ from linear_operator.utils.cholesky import psd_safe_cholesky
 from linear_operator.utils.errors import NanError, NotPSDError
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn import Parameter
 
 from botorch_transfer.gp.stationary import (
     Stationary,
@@ -451,22 +450,35 @@ class AddedNoiseLikelihood(GaussianLikelihood):
     Example:
         >>> likelihood = AddedNoiseLikelihood(torch.tensor([0.0, 0.5]))
         >>> likelihood.noise = 0.25
-        >>> likelihood.noise_covar(shape=torch.Size([2])).diagonal()
-        tensor([0.2500, 0.7500], grad_fn=<AddBackward0>)
+        >>> predicted = MultivariateNormal(torch.zeros(2), torch.zeros(2, 2))
+        >>> likelihood(predicted, [torch.rand(2, 1)]).variance.detach()
+        tensor([0.2500, 0.7500])
     """
 
-    noise_covar: _AddedNoise
+    added: Tensor
 
     def __init__(self, added: Tensor, likelihood: GaussianLikelihood | None = None) -> None:
         super().__init__()
         self.is_default = likelihood is None
-        learned = GaussianLikelihood() if likelihood is None else likelihood
-        self.noise_covar = _AddedNoise(learned.noise_covar, added)
+        if likelihood is not None:
+            self.noise_covar = deepcopy(likelihood.noise_covar)
+        self.register_buffer("added", added, persistent=False)
 
-    @property
-    def added(self) -> Tensor:
-        """The known variances added to the learned noise, a ``batch_shape x n`` tensor."""
-        return self.noise_covar.added
+    def _shaped_noise_covar(
+        self, shape: torch.Size, *params: Any, noise: Tensor | None = None, **kwargs: Any
+    ) -> LinearOperator:
+        """Returns the covariance matrix of the noise at points whose shape is ``shape``.
+
+        If the number of points equals the number of added variances, the points are assumed to be
+        the training points, as in GPyTorch's fixed noise. For other points, ``noise`` may give the
+        added variances.
+        """
+        learned: Any = super()._shaped_noise_covar(shape, *params, **kwargs)
+        if noise is None:
+            if shape[-1] != self.added.shape[-1]:
+                return learned
+            noise = self.added
+        return DiagLinearOperator(learned.diagonal(dim1=-2, dim2=-1) + noise)
 
     @torch.no_grad()
     def transform(self, outcome_transform: OutcomeTransform | None, Y: Tensor) -> None:
@@ -479,7 +491,7 @@ class AddedNoiseLikelihood(GaussianLikelihood):
         if outcome_transform is not None:
             was_training = outcome_transform.training
             _, added = outcome_transform.eval()(Y, self.added.unsqueeze(-1))
-            self.noise_covar.added = added.squeeze(-1)
+            self.added = added.squeeze(-1)
             outcome_transform.train(was_training)
 
     def get_fantasy_likelihood(self, noise: Tensor | None = None, **kwargs: Any) -> Self:
@@ -495,51 +507,8 @@ class AddedNoiseLikelihood(GaussianLikelihood):
         extended = deepcopy(self)
         if noise is not None:
             old = self.added.expand(*noise.shape[:-1], self.added.shape[-1])
-            extended.noise_covar.added = torch.cat([old, noise.to(old)], dim=-1)
+            extended.added = torch.cat([old, noise.to(old)], dim=-1)
         return extended
-
-
-class _AddedNoise(DerivedNoise):
-    """Noise model: a learned noise variance plus known added variances at the training points.
-
-    If the number of points equals the number of added variances, the points are assumed to be the
-    training points, as in GPyTorch's fixed noise. For other points, pass added variances as
-    ``noise=``.
-    """
-
-    added: Tensor
-
-    def __init__(self, learned: HomoskedasticNoise, added: Tensor) -> None:
-        raw, constraint = learned.raw_noise, deepcopy(learned.raw_noise_constraint)
-        prior = deepcopy(getattr(learned, "noise_prior", None))
-        super().__init__(prior, constraint, batch_shape=raw.shape[:-1])
-        self.raw_noise = Parameter(raw.detach().clone(), requires_grad=raw.requires_grad)
-        self.register_buffer("added", added, persistent=False)
-
-    def forward(
-        self,
-        *params: Any,
-        shape: torch.Size | None = None,
-        noise: Tensor | None = None,
-        **kwargs: Any,
-    ) -> LinearOperator:
-        """Evaluates the covariance matrix of the noise.
-
-        Args:
-            *params: The inputs, used if ``shape`` is omitted.
-            shape: The batch shape, followed by the number of points.
-            noise: A ``batch_shape x n`` tensor that replaces the added variances.
-            **kwargs: Ignored.
-
-        Returns:
-            A diagonal operator.
-        """
-        learned: Any = super().forward(*params, shape=shape)
-        if noise is None:
-            if learned.shape[-1] != self.added.shape[-1]:
-                return learned
-            noise = self.added
-        return DiagLinearOperator(learned.diagonal() + noise)
 
 
 def added_variance(likelihood: Any) -> Tensor | float:

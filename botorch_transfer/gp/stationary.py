@@ -21,15 +21,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import torch
 from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)

@@ -89,20 +89,6 @@ def test_no_points() -> None:
     assert gps.covariance(points(4, 3, 2), points(0, 2)).shape == (4, 2, 3, 0)
 
 
-def test_zeros_of_a_large_factor_are_not_multiplied(monkeypatch: pytest.MonkeyPatch) -> None:
-    gps, x = condition(draw_tasks([8, 8], 2)), points(5, 2).requires_grad_()
-    expected = gps.whiten(x)
-    weights = points(*expected.shape, seed=3).double()
-    (expected_gradient,) = torch.autograd.grad((weights * expected).sum(), x)
-    monkeypatch.setattr(conditioned, "BLOCK", 3)
-    above = torch.ones(8, 8).triu(1).bool() & (torch.arange(8) // 3 > torch.arange(8)[:, None] // 3)
-    gps.inverse_root = gps.inverse_root.masked_fill(above, torch.nan)
-    found = gps.whiten(x)
-    (gradient,) = torch.autograd.grad((weights * found).sum(), x)
-    torch.testing.assert_close(found, expected, atol=1e-12, rtol=1e-12)
-    torch.testing.assert_close(gradient, expected_gradient, atol=1e-12, rtol=1e-12)
-
-
 def test_whitened_inputs_are_used() -> None:
     gps = condition(draw_tasks([5, 3], 2))
     x1, x2 = points(4, 3, 2), points(2, 2, seed=2)
@@ -192,12 +178,6 @@ def test_join_equals_one_batch() -> None:
     joined = ConditionedGPs.joined(parts, whole.task_names)
     assert joined.kernel == "matern52"
     torch.testing.assert_close(all_values(joined, x), all_values(whole, x), atol=1e-12, rtol=0)
-
-
-def test_reach_is_exact_for_a_single_point() -> None:
-    gps = condition(draw_tasks([1, 1], 2))
-    at_points = torch.stack([gps.mean(X)[i, 0] for i, X in enumerate(gps.points)])
-    torch.testing.assert_close(gps.reach, (at_points - gps.prior_mean).abs())
 
 
 def test_prior_mean_is_zero_if_omitted() -> None:

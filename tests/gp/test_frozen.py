@@ -24,7 +24,7 @@ from torch.autograd.functional import hessian
 
 from botorch_transfer.acquisition import NoiselessFantasies
 from botorch_transfer.average.base import PlainGP
-from botorch_transfer.gp import combine, frozen
+from botorch_transfer.gp import frozen
 from botorch_transfer.gp.expansion import expand
 from botorch_transfer.gp.strategy import Strategy
 from botorch_transfer.models import BoostedHierarchicalGP, PopulationGP, ScaMLGP
@@ -149,54 +149,6 @@ def test_large_fantasies_are_evaluated_by_the_general_way(monkeypatch) -> None:
         means.append(fantasies(X).mean)
         assert ("root" in vars(fantasies.strategy)) is (most == 1)
     torch.testing.assert_close(*means, atol=1e-8, rtol=0)
-
-
-def test_sources_of_tiny_weights_are_left_out(monkeypatch) -> None:
-    model, x = build("scaml"), points(50, 2, seed=8)
-    model.weights = torch.tensor([0.4, 1e-6, 0.3])
-    exact = model.frozen(FIXED)(x)
-    monkeypatch.setattr(combine, "FEW_POINTS", 0)
-    assert len(expand(model.mean_module, model.covar_module, X).parts[1].points) == 2
-    for found, expected in zip(model.frozen(FIXED)(x), exact, strict=True):
-        torch.testing.assert_close(found, expected, atol=combine.NEGLIGIBLE, rtol=0)
-        assert not torch.equal(found, expected)
-    model.weights = torch.full((3,), 1e-6)
-    assert len(expand(model.mean_module, model.covar_module, X).parts) == 1
-    monkeypatch.setattr(combine, "NEGLIGIBLE", 1e-9)
-    assert len(expand(model.mean_module, model.covar_module, X).parts[1].points) == 3
-
-
-def test_sources_left_out_are_negligible_together(monkeypatch) -> None:
-    monkeypatch.setattr(combine, "FEW_POINTS", 0)
-    model = build("scaml")
-    model.weights = weights = torch.full((3,), 1e-6).double()
-    expansion = expand(model.mean_module, model.covar_module, X)
-    reach = model.prior.gps.reach
-    assert len(expansion.parts) == 1
-    moves = weights * torch.maximum(reach, model.prior.gps.outputscale.sqrt())
-    # Each by itself is below the limit, but not all three.
-    shares = (moves / expansion.constants[1].sqrt()).detach()
-    limit = 0.9 * float(shares.sum())
-    assert limit > float(shares.max())
-    monkeypatch.setattr(combine, "NEGLIGIBLE", limit)
-    (_, kept) = expand(model.mean_module, model.covar_module, X).parts
-    assert len(kept.points) == 1
-
-
-def test_the_reach_of_the_sources_is_computed_once(monkeypatch) -> None:
-    monkeypatch.setattr(combine, "FEW_POINTS", 0)
-    model = build("scaml")
-    model.weights = torch.tensor([0.4, 1e-6, 0.3])
-    reach = model.prior.gps.reach
-    assert len(expand(model.mean_module, model.covar_module, X).parts[1].points) == 2
-    assert model.prior.gps.reach is reach
-    assert model.prior.to(torch.float).gps.reach is reach
-
-
-def test_no_mean_is_further_away_than_its_reach() -> None:
-    gps = build("scaml").prior.gps
-    means = gps.mean(points(200, 2, seed=8)) - gps.prior_mean.unsqueeze(-1)
-    assert (means.abs().amax(dim=-1) <= gps.reach).all()
 
 
 @pytest.mark.parametrize("model_class", [ScaMLGP, PopulationGP])
