@@ -252,6 +252,24 @@ def test_a_study_is_compared_with_old_tasks():
     assert wrong_units(wrong, space, "task") != wrong_units(wrong, space, "task", old[["T"]]) == []
 
 
+def test_a_study_in_another_unit_on_a_wide_range():
+    space = SearchSpace([FloatParameter("hours", 0.5, 2000, log=True)])
+    hours = np.geomspace(0.6, 19, 12)
+    old = pd.DataFrame({"task": [*"abc"] * 4, "hours": hours})
+    (found,) = wrong_units(old, space, "task", pd.DataFrame({"hours": 60 * hours}))
+    assert "of this study differs from most tasks, but fits if divided by 60" in found
+
+
+@pytest.mark.parametrize("base", [2, np.e, 10])
+def test_logarithms_in_one_task_are_told(base):
+    space, x = SearchSpace([FloatParameter("lr", -4, 0.1)]), np.geomspace(1e-3, 0.1, 8)
+    old = pd.DataFrame({"task": [*"aabb"] * 4, "lr": np.repeat(x, 2)})
+    logs = old.assign(lr=old["lr"].where(old["task"] == "a", np.log(old["lr"]) / np.log(base)))
+    (found,) = wrong_units(logs, space, "task")
+    assert "'lr' of task 'b' seems to have logarithms, unlike other tasks: undo" in found
+    assert wrong_units(logs.assign(lr=100 * logs["lr"]), space, "task") == []
+
+
 def test_fractions_in_an_integer_parameter_are_named():
     table = pd.DataFrame({"task": [*"aab"], "n": [0.5, 1.2, 2.0]})
     (found,) = wrong_units(table, SearchSpace([IntegerParameter("n", 0, 2)]), "task")

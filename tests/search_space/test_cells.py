@@ -122,6 +122,7 @@ def test_empty_cells_behind_the_last_column_shift_nothing(path):
         ('"Yield, %";"Time, h"\n80;1,5\n', ["Yield, %", "Time, h"], 2),
         ("\n\nx;k\n0,1;a\n", ["x", "k"], 4),
         ("sep=;\na;b\n1;2\n", ["a", "b"], 3),
+        ("a;b\na;b\n1;2\na;b\n", ["a", "b"], 3),
         ("a | b\n--|--\n1,5 | 2\n", ["a", "b"], 3),
         ("b;1;2,5\na;1;3,5\nb;2;2,5\n", ["b", "1", "2,5"], 2),
     ],

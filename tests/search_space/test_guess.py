@@ -15,7 +15,7 @@ from botorch_transfer.search_space import (
     SearchSpace,
     guess_space,
 )
-from botorch_transfer.search_space.guess import usual_goal, warn_of_goal
+from botorch_transfer.search_space.guess import usual_goal, warn_of_goal, warn_of_sums
 
 
 @pytest.mark.parametrize("name", ["svm", "gbm", "mlp", "forest"])
@@ -324,3 +324,31 @@ def test_unclear_numbers_are_refused(separator):
     for column in (cells, [*cells, 900]):
         with pytest.raises(InputDataError, match="is an unclear number: write a number as 1022"):
             guess_space(pd.DataFrame({"x": column}))
+
+
+@pytest.mark.parametrize("kind", [float, bool])
+def test_constant_sums_are_told(kind, caplog):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"T": rng.random(12), "task": ["u", "v"] * 6})
+    if kind is bool:
+        chosen = rng.permutation([0, 1, 2] * 4)
+        parts = {name: chosen == i for i, name in enumerate(["a", "b 2", "c"])}
+    else:
+        parts = {"a": rng.random(12).round(3), "b 2": rng.random(12).round(3)}
+        parts["c"] = 5 - parts["a"] - parts["b 2"]
+    frame = frame.assign(**parts)
+    space = guess_space(frame, task="task")
+    (message,) = caplog.messages
+    remedy = "replace these columns by one" if kind is bool else "add the constraint 'a + `b 2` + c"
+    assert message.startswith(f"In all old runs, a + `b 2` + c == {1 if kind is bool else 5}, but")
+    assert remedy in message
+    caplog.clear()
+    warn_of_sums(frame, space, ["a + `b 2` + c == 5"])
+    warn_of_sums(frame.assign(c=rng.random(12)), space)
+    warn_of_sums(frame[:7], space)  # too few runs to tell
+    assert not caplog.messages
+
+
+def test_a_column_of_runs_is_no_column_of_tasks(caplog):
+    guess_space(pd.DataFrame({"x": [1.0, 2.0, 4.0], "id": [7, 8, 9]}), task="id")
+    assert "Each row has a 'id' of its own: does this column name runs, not" in caplog.text

@@ -258,6 +258,31 @@ def test_a_study_that_is_its_own_history_is_left_out(caplog, written):
     assert len(own.runs.X) == 4
 
 
+def test_own_runs_may_be_rounded_in_the_history(caplog):
+    old = _old()
+    old["lr"] *= 1.0001
+    runs = old[old["task"] == "task 1"].drop(columns="task").head(5)
+    rounded = runs.assign(lr=runs["lr"].round(3), loss=runs["loss"].round(), task="own")
+    runs["loss"] += 0.0012
+    few = rounded.assign(loss=rounded["loss"] + [0, 0, 0, 3, 3])  # only some of them agree
+    others = pd.concat([old[old["task"] != "task 1"], few.assign(task="few")])
+    tables = read_study(SPACE, pd.concat([others, rounded], ignore_index=True), runs)
+    assert [*tables.sources["loss"]] == ["task 0", "task 2", "few"]
+    assert "Task 'own' of the history has 5 of this study's own runs" in caplog.text
+
+
+def test_tasks_of_a_study(caplog):
+    old = _old()
+    runs = SPACE.sample(4, seed=8).assign(loss=[0.5, 0.25, 0.75, 0.5], task="task 2")
+    read_study(SPACE, old, runs)
+    assert "The history, too, has runs of this study's task 'task 2': move them" in caplog.text
+    caplog.clear()
+    read_study(SPACE, old, runs.assign(task="new"))
+    assert not caplog.messages
+    read_study(SPACE, old, pd.concat([runs, runs]).drop(columns="task"))
+    assert "8 rows occur more than once (in 'this study' (8)): give each run once" in caplog.text
+
+
 def test_a_few_equal_runs_are_no_study(caplog):
     old = _old()
     runs = old[old["task"] == "task 1"].drop(columns="task")
