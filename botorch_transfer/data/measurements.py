@@ -518,6 +518,16 @@ def _fates(frame: DataFrame, status: str | None, task: str | None) -> NDArray[An
     return fate
 
 
+def warn_of_unfinished(frame: DataFrame, outcomes: Sequence[Outcome], status: str) -> None:
+    """Warns of runs with an outcome whose status says that they have not ended."""
+    if status in frame:
+        words = frame[status].map(_word)
+        known = frame.filter([outcome.name for outcome in outcomes]).notna().any(axis=1)
+        early = known & words.isin((NEUTRAL | EMPTY) - DONE - {"nan", "na", "n a", "none", "null"})
+        reason = "but the run has an outcome, which counts: empty the outcome if it is not final"
+        log_cell(early, frame[status], reason)
+
+
 # ------------------------------------------------------------------------------------------- codes
 
 

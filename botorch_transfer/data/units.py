@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -137,15 +138,24 @@ def wrong_units(
     every = [(f"task {name!r}", rows) for name, rows in of_tasks.items()]
     looked: Any = [every[place] for place in evenly_spaced(len(every), MAX_LOOKED_AT)]
     found: dict[tuple[str, str], list[str]] = {}
-    for parameter in (p for p in space.parameters if p.is_numeric):
-        column, tasks = parameter.name, dict[str, Array]()
+    values: dict[str, dict[str, Array]] = {}
+    parameters = {p.name: p for p in space.parameters if p.is_numeric}
+    for column in parameters:
+        tasks = dict[str, Array]()
         for table, places in ((history, looked), (runs, [(STUDY, slice(None))])):
             if table is not None and column in table and table[column].dtype.kind not in "mM":
                 cells = numbers(table, column)
                 tasks |= {name: cells[rows][np.isfinite(cells[rows])] for name, rows in places}
-        for name, problem in _of_column({k: v for k, v in tasks.items() if len(v)}, parameter):
-            if runs is None or name == STUDY:
-                found.setdefault((column, problem), []).append(name)
+        values[column] = {name: cells for name, cells in tasks.items() if len(cells)}
+    problems = list(_exchanged(values))
+    for column, name, _ in problems:
+        values[column].pop(name, None)
+    for column, tasks in values.items():
+        found_in_column = _of_column(tasks, parameters[column])
+        problems += [(column, name, problem) for name, problem in found_in_column]
+    for column, name, problem in problems:
+        if runs is None or name == STUDY:
+            found.setdefault((column, problem), []).append(name)
     return [
         f"{column!r} of {tasks[0]}"
         f"{f' and {len(tasks) - 1:,} more' if len(tasks) > 1 else ''} {problem}"
@@ -310,6 +320,24 @@ def _decimals(values: Array) -> int:
     """Returns the number of decimals of values, at most ``MOST_DECIMALS``."""
     exact = (k for k in range(MOST_DECIMALS) if np.allclose(values, values.round(k), 0, 1e-9))
     return next(exact, MOST_DECIMALS)
+
+
+def _exchanged(values: Mapping[str, Mapping[str, Array]]) -> Iterator[tuple[str, str, str]]:
+    """Finds tasks in which two columns may be exchanged; yields (column, task, problem).
+
+    Each column then has values as the other column has in most tasks, and the values of the two
+    columns do not overlap in most tasks.
+    """
+    many = {c: tasks for c, tasks in values.items() if len(tasks) >= MIN_COMPARABLE}
+    usual = {c: np.median([*map(_quantiles, tasks.values())], axis=0) for c, tasks in many.items()}
+    for pair in combinations(usual, 2):
+        (_, below), (above, _) = sorted((usual[c] for c in pair), key=tuple)
+        for a, b in (pair, pair[::-1]) if below < above else ():
+            for name in many[a].keys() & many[b].keys():
+                middles = np.median(many[a][name]), np.median(many[b][name])
+                ends = usual[b], usual[a]
+                if all(low <= x <= high for x, (low, high) in zip(middles, ends, strict=True)):
+                    yield a, name, f"seems to be exchanged with {b!r}"
 
 
 def _of_column(tasks: Mapping[str, Array], parameter: Parameter) -> Iterator[tuple[str, str]]:

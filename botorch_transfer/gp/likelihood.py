@@ -450,9 +450,9 @@ class AddedNoiseLikelihood(GaussianLikelihood):
     Example:
         >>> likelihood = AddedNoiseLikelihood(torch.tensor([0.0, 0.5]))
         >>> likelihood.noise = 0.25
-        >>> predicted = MultivariateNormal(torch.zeros(2), torch.zeros(2, 2))
+        >>> predicted = MultivariateNormal(torch.zeros(2), torch.eye(2))
         >>> likelihood(predicted, [torch.rand(2, 1)]).variance.detach()
-        tensor([0.2500, 0.7500])
+        tensor([1.2500, 1.7500])
     """
 
     added: Tensor

@@ -324,9 +324,13 @@ def even_lines(path: str | PathLike[str], content: str, sep: str) -> dict[int, l
     for row, line in enumerate(rows, start=1):
         if not "".join(line).strip("-: ") or (not found and line[0].startswith("sep=")):
             continue
-        if line == next(iter(found.values()), None):  # the names again, in pasted exports
+        first = next(iter(found.values()), [])
+        if line == first:  # the names again, in pasted exports
             continue
-        width = len(next(iter(found.values()), line))
+        if len(first) > 1 and sorted(line) == sorted(first):
+            text = f"{path} repeats the column names in row {row} in another order"
+            raise ValueError(f"{text}: use the same order in all parts of the table.")
+        width = len(first or line)
         if len(line) < width or any(line[width:]):
             raise ValueError(
                 f"{path} has {len(line)} cells in row {row}, but {width} column names: use "
@@ -721,6 +725,16 @@ def without_summaries(tasks: Mapping[str, NDArray[np.intp]], labels: Any) -> lis
         text = "Task %r in row %s is named like a summary: drop rows that summarize other rows"
         logger.warning(text, name, labels[tasks[name][0]])
     return sorted(int(row) for name in tasks.keys() - found for row in tasks[name])
+
+
+def warn_of_summaries(frame: DataFrame, columns: Iterable[Any]) -> None:
+    """Warns of single cells such as "average", which name a row that summarizes other rows."""
+    for name in columns:
+        if is_text(frame[name]):
+            words = frame[name].map(str).str.strip(" .:")
+            found = words.str.fullmatch(SUMMARY)
+            few = found & ~words.duplicated(keep=False) & (not found.all())
+            log_cell(few, frame[name], "maybe a summary of other rows: drop such rows")
 
 
 def codes(values: Array) -> list[float]:

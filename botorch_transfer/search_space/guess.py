@@ -13,7 +13,8 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Collection, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 import numpy as np
 from botorch.exceptions.errors import InputDataError
@@ -59,6 +60,10 @@ ROUGHLY = 0.02
 #: Constant sums are looked for if the runs outnumber the parameters by at least ``MIN_SPARE``.
 MIN_SPARE = 4
 
+#: Two parameters are related if each has at least ``MIN_DIFFERENT`` different values, and if their
+#: rank correlation is above ``ALMOST_ONE``.
+MIN_DIFFERENT, ALMOST_ONE = 6, 0.998
+
 #: If a column has a 0, and its positive numbers span at least this number of decades, a warning is
 #: logged that the 0 prevents a logarithmic scale.
 MANY_DECADES = 3
@@ -92,6 +97,7 @@ LARGE_IS_GOOD = r"acc|accuracy|score|auc|f1|r2|yield|conversion|selectivity|ee|e
 SMALL_IS_GOOD = r"loss|error|err|rmse|mse|mae|mape"
 #: Further words in names of outcomes to minimize. They may also name parameters.
 COSTS = "cost|latency|runtime|wer|cer|perplexity|ppl|nll|brier|regret|fid"
+COSTS += "|scrap|waste|defect|defects|impurity|impurities|reject|rejects"
 #: Words that suggest a goal only if no goal is given, and words that reverse the suggested goal.
 VAGUE = {"score", "ee", "er", "de", "conversion"}
 REVERSING = {"neg", "negative", "minus", "1", "drop", "gap", "reduction", "savings", "efficiency"}
@@ -245,46 +251,61 @@ def guess_space(
     if not found:
         problem = "No column is left as a parameter: add columns with the settings of each run."
         raise InputDataError(f"{problem} Left out: {listed}." if unused else problem)
-    space = SearchSpace(list(found.values()))
-    if task is not None:
-        warn_of_sums(frame, space)
-    return space
+    # A constraint on a sum needs parameters with a linear scale.
+    for name in () if task is None else warn_of_relations(frame, [*found.values()]):
+        found[name] = replace(cast(Any, found[name]), log=False)
+    return SearchSpace(list(found.values()))
 
 
-def warn_of_sums(frame: DataFrame, space: SearchSpace, constraints: Sequence[str] = ()) -> None:
-    """Warns if parameters have a constant sum in all old runs, as the parts of a mixture have.
+def warn_of_relations(
+    frame: DataFrame, parameters: Sequence[Parameter], constraints: Sequence[str] = ()
+) -> set[str]:
+    """Warns if a parameter follows from others in all old runs.
 
-    A parameter belongs to such a sum if the other parameters explain it linearly, with coefficients
-    0 and -1.
+    Two numeric parameters are related if their rank correlation is near 1, for example if they are
+    one quantity in two units. Several parameters are related if they have a constant sum, as the
+    parts of a mixture have. A parameter belongs to such a sum if the other parameters explain it
+    linearly, with coefficients 0 and -1.
 
     Args:
         frame: Old runs.
-        space: The search space.
+        parameters: The parameters of the search space.
         constraints: The constraints. No warning is given for parameters that one of the constraints
             names together.
+
+    Returns:
+        The numeric parameters that have a constant sum.
 
     Example:
         >>> runs = DataFrame({"a": [1, 5, 3, 2, 9, 4]})
         >>> runs["b"] = 10 - runs["a"]
-        >>> warn_of_sums(runs, guess_space(runs), ["a + b == 10"])
+        >>> sorted(warn_of_relations(runs, guess_space(runs).parameters, ["a + b == 10"]))
+        ['a', 'b']
     """
-    free = [p for p in space.parameters if p.active_if is None and p.name in frame]
+    free = [p for p in parameters if p.active_if is None and p.name in frame]
     flags = {p.name for p in free if {*getattr(p, "values", ())} == {True, False}}
     names = [p.name for p in free if p.is_numeric or p.name in flags]
     cells = [to_numeric(frame[name], errors="coerce").to_numpy(np.float64) for name in names]
     X = np.column_stack([*cells, np.zeros(len(frame))])
     X = X[np.isfinite(X).all(axis=1)]
     if len(X) < len(names) + MIN_SPARE:
-        return
-    centered, left = X - X.mean(axis=0), [*range(len(names))]
+        return set()
+    ranks = DataFrame(X[:, : len(names)], columns=names).drop(columns=[*flags]).rank()
+    ranks = ranks.loc[:, ranks.nunique() >= MIN_DIFFERENT]
+    for i, j in np.argwhere(np.triu(ranks.corr() > ALMOST_ONE, 1)):
+        text = "%r rises and falls with %r in all old runs: if both have one meaning, leave one out"
+        logger.warning(text, ranks.columns[j], ranks.columns[i])
+    summed, centered, left = set[str](), X - X.mean(axis=0), [*range(len(names))]
     while left:
         others = np.delete(np.arange(len(names)), left[0])
         slopes = np.linalg.lstsq(centered[:, others], centered[:, left[0]])[0]
         parts = sorted([left[0], *others[np.abs(slopes + 1) < ROUGHLY]])
         left = [j for j in left if j not in parts]
         group, sums = [names[j] for j in parts], X[:, parts].sum(axis=1)
-        is_constant = len(group) > 1 and np.ptp(sums) <= ROUGHLY * np.abs(sums).max()
-        if is_constant and not any(all(name in text for name in group) for text in constraints):
+        if len(group) < 2 or np.ptp(sums) > ROUGHLY * np.abs(sums).max():
+            continue
+        summed |= {*group} - flags
+        if not any(all(name in text for name in group) for text in constraints):
             total = " + ".join(n if n.isidentifier() else f"`{n}`" for n in group)
             total += f" == {sums.mean():.4g}"
             remedy = f"add the constraint {total!r}"
@@ -292,6 +313,7 @@ def warn_of_sums(frame: DataFrame, space: SearchSpace, constraints: Sequence[str
                 remedy = "replace these columns by one column with the names"
             text = "In all old runs, %s, but suggestions may have other sums: %s"
             logger.warning(text, total, remedy)
+    return summed
 
 
 def _warn_of_choices(texts: Series) -> None:
@@ -306,6 +328,8 @@ def _warn_of_choices(texts: Series) -> None:
     forms = texts.str.replace(r"[^\W\d_]{3,}", lambda m: "".join(sorted(m[0])), regex=True)
     usual, counts = texts.groupby(forms).transform(lambda t: t.mode()[0]), texts.value_counts()
     odd = (texts.map(counts) == 1) & (usual.map(counts) > 2)
+    is_date = texts.str.fullmatch(DATE)
+    log_cell(is_date, texts, "maybe made by a spreadsheet: if so, restore the text")
     log_cell(odd, texts, f"maybe instead of {usual[odd].head(1).squeeze()!r}: correct the cell")
 
 

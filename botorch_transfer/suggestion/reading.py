@@ -24,7 +24,14 @@ from torch import Tensor
 
 from botorch_transfer.curves import CurveColumns, OwnCurves, one_row_a_run
 from botorch_transfer.data.columns import check_columns, renamed
-from botorch_transfer.data.measurements import Goal, Outcome, Range, measured, numbers
+from botorch_transfer.data.measurements import (
+    Goal,
+    Outcome,
+    Range,
+    measured,
+    numbers,
+    warn_of_unfinished,
+)
 from botorch_transfer.data.tables import (
     NO_DATA,
     Runs,
@@ -50,10 +57,11 @@ from botorch_transfer.search_space.cells import (
     errors_in,
     in_per_cent,
     likely_column,
+    warn_of_summaries,
     with_known,
     with_numbers,
 )
-from botorch_transfer.search_space.guess import STEPS, checked_goals, warn_of_sums
+from botorch_transfer.search_space.guess import STEPS, checked_goals, warn_of_relations
 from botorch_transfer.search_space.space import check_arguments, check_table
 from botorch_transfer.suggestion.constraints import names_some, read_constraint, with_operators
 from botorch_transfer.suggestion.outcomes import old_tasks
@@ -471,7 +479,7 @@ def read_study(
         # The table that suggest returns has its own columns with these names.
         candidates = candidates.drop(columns=[*ADDED, *columns], errors="ignore")
     elif history is not None:
-        warn_of_sums(history, space, between)
+        warn_of_relations(history, space.parameters, between)
     region = Region(space, fixed, linear, candidates, repeats, cost)
     for each in space.parameters if fixed else ():
         is_known = each.active_if and {each.name, *each.active_if} <= {*(fixed or ())}
@@ -548,6 +556,12 @@ def read_tables(
             history = check_columns(history, space, named, missing or {}, changed=True)
             history = with_numbers(history, space.number_columns)
     runs = runs if runs is None else with_numbers(runs, space.number_columns)
+    used = {*space.columns, task, status, *(name for o in outcomes for name in o.columns)}
+    for table in (history, runs):
+        if table is not None:
+            warn_of_summaries(table, [name for name in table if name not in used])
+            if curves is None:
+                warn_of_unfinished(table, outcomes, status)
     history, runs = measured([history, runs], outcomes, status, task, places)
     outcomes = [_in_per_cent(outcome, (history, runs)) for outcome in outcomes]
     own_curves: dict[str, OwnCurves] = {}

@@ -270,6 +270,16 @@ def test_logarithms_in_one_task_are_told(base):
     assert wrong_units(logs.assign(lr=100 * logs["lr"]), space, "task") == []
 
 
+def test_exchanged_columns_are_told():
+    space = SearchSpace([FloatParameter("T", 20, 900), FloatParameter("p", 20, 900)])
+    old = pd.DataFrame({"task": [*"abc"] * 4, "T": np.linspace(20, 90, 12)})
+    old["p"] = 900 - 3 * old["T"]
+    assert wrong_units(old, space, "task") == []
+    turned = old.rename(columns={"T": "p", "p": "T"})
+    found = wrong_units(old.where(old["task"] != "b", turned), space, "task")
+    assert found == [f"{x!r} of task 'b' seems to be exchanged with {y!r}" for x, y in ("Tp", "pT")]
+
+
 def test_fractions_in_an_integer_parameter_are_named():
     table = pd.DataFrame({"task": [*"aab"], "n": [0.5, 1.2, 2.0]})
     (found,) = wrong_units(table, SearchSpace([IntegerParameter("n", 0, 2)]), "task")

@@ -108,6 +108,12 @@ def test_rows_of_different_lengths_are_refused(path, text, row, cells):
         read_table(path)
 
 
+def test_column_names_in_another_order_within_the_table_are_refused(path):
+    path.write_text("a,b\n1,2\nb,a\n3,4\n")
+    with pytest.raises(ValueError, match="repeats the column names in row 3 in another order"):
+        read_table(path)
+
+
 def test_empty_cells_behind_the_last_column_shift_nothing(path):
     path.write_text('a,b,note\n1,2,"x, y",\n\n3,4,,\n,,\n')
     frame = read_table(path)

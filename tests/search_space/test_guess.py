@@ -15,7 +15,7 @@ from botorch_transfer.search_space import (
     SearchSpace,
     guess_space,
 )
-from botorch_transfer.search_space.guess import usual_goal, warn_of_goal, warn_of_sums
+from botorch_transfer.search_space.guess import usual_goal, warn_of_goal, warn_of_relations
 
 
 @pytest.mark.parametrize("name", ["svm", "gbm", "mlp", "forest"])
@@ -249,7 +249,7 @@ def test_likely_slips_of_choices_are_told(caplog):
 
 
 def test_the_name_of_an_outcome_suggests_its_goal(caplog):
-    names = ["Yield (%)", "testAccuracy", "roc-auc", "R2", "yield_loss", "latency_ms"]
+    names = ["Yield (%)", "testAccuracy", "roc-auc", "R2", "yield_loss", "scrap_rate"]
     assert [*map(usual_goal, [*names, "fee", "value"])] == ["max"] * 4 + ["min"] * 2 + [""] * 2
     for name in ("log_loss", "neg_log_loss", "accuracy"):
         warn_of_goal(name, 1.0)
@@ -338,15 +338,30 @@ def test_constant_sums_are_told(kind, caplog):
         parts["c"] = 5 - parts["a"] - parts["b 2"]
     frame = frame.assign(**parts)
     space = guess_space(frame, task="task")
+    assert all(parameter.log is False for parameter in space.parameters if parameter.is_numeric)
     (message,) = caplog.messages
     remedy = "replace these columns by one" if kind is bool else "add the constraint 'a + `b 2` + c"
     assert message.startswith(f"In all old runs, a + `b 2` + c == {1 if kind is bool else 5}, but")
     assert remedy in message
     caplog.clear()
-    warn_of_sums(frame, space, ["a + `b 2` + c == 5"])
-    warn_of_sums(frame.assign(c=rng.random(12)), space)
-    warn_of_sums(frame[:7], space)  # too few runs to tell
+    warn_of_relations(frame, space.parameters, ["a + `b 2` + c == 5"])
+    warn_of_relations(frame.assign(c=rng.random(12)), space.parameters)
+    warn_of_relations(frame[:7], space.parameters)  # too few runs to tell
     assert not caplog.messages
+
+
+def test_one_quantity_in_two_units_is_told(caplog):
+    T = np.random.default_rng(0).integers(20, 90, 12)
+    frame = pd.DataFrame({"T": T, "T_F": (1.8 * T + 32).round(), "k": [1, 2] * 6, "task": "u"})
+    guess_space(frame.assign(twice=2 * frame["k"]), task="task")  # of two values, by chance
+    assert caplog.messages == [
+        "'T_F' rises and falls with 'T' in all old runs: if both have one meaning, leave one out"
+    ]
+
+
+def test_dates_among_choices_are_told(caplog):
+    guess_space(pd.DataFrame({"ratio": ["1:1", "2. Mai", "3-Feb"] * 4}))
+    assert "has '2. Mai' (it looks like a date) in row 1 (and 7 more rows), maybe" in caplog.text
 
 
 def test_a_column_of_runs_is_no_column_of_tasks(caplog):

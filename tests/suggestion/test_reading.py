@@ -283,6 +283,18 @@ def test_tasks_of_a_study(caplog):
     assert "8 rows occur more than once (in 'this study' (8)): give each run once" in caplog.text
 
 
+def test_unfinished_runs_with_an_outcome_and_summaries_are_told(caplog):
+    runs = SPACE.sample(3, seed=8).assign(loss=[0.5, 0.25, None], no=["1", "2", "mean"])
+    read_study(SPACE, _old(), runs.assign(status=["done", "Queued", "running"]))
+    early, summary = sorted(caplog.messages, reverse=True)
+    assert "'status' has 'Queued' in row 1, but the run has an outcome" in early
+    assert "'no' has 'mean' in row 2, maybe a summary of other rows: drop" in summary
+    caplog.clear()
+    pooling = {"pool": ["mean", "max", "mean"]}
+    read_study(SPACE, _old(), runs.assign(status="", no="1", **pooling))
+    assert not caplog.messages
+
+
 def test_a_few_equal_runs_are_no_study(caplog):
     old = _old()
     runs = old[old["task"] == "task 1"].drop(columns="task")
