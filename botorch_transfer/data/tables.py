@@ -329,11 +329,17 @@ def read_history(
         _log_missing(is_finite[:, i], outcome.name, keep, without)
         data = sources[outcome.name]
         _recommend_logarithms(outcome, data)
-        if data and all(len(task.Y.unique()) < 2 for task in data.values()):
+        constant = [name for name, task in data.items() if len(task.Y.unique()) < 2]
+        if data and len(constant) == len(data):
             text = "Each old task has only one value of %r%s"
             named = f": does the column {task!r} name runs, not tasks?"
             is_run = len(tasks) == len(frame) > 1
             logger.warning(text, outcome.name, named if is_run else ", so old runs do not help")
+        elif many := [name for name in constant if len(data[name].Y) > ENOUGH_SAME]:
+            text = (
+                "All runs of task %r have one value of %r: empty the cells if it was not measured"
+            )
+            logger.warning(text, many[0], outcome.name)
         groups = {f"task {k!r}": outcome.original(task.Y[:, 0]).numpy() for k, task in data.items()}
         for problem in (problems := list(mixed_outcomes(groups, outcome.name))):
             logger.warning(problem)

@@ -33,7 +33,9 @@ from botorch_transfer.search_space.cells import PER_CENT, in_per_cent, rows_of_t
 Array = NDArray[np.float64]
 
 #: Patterns of names of parameters that may be temperatures, and times or speeds.
-TEMPERATURE = r"°|[(\[][CKF][)\]]|\b(t|temp(s|[eé]r\w*)?|kelvin|celsius|fahrenheit|oven|bath)\b"
+TEMPERATURE = (
+    r"°|[(\[][CKF][)\]]|\w [CKF]$|\b(t|temp(s|[eé]r\w*)?|kelvin|celsius|fahrenheit|oven|bath)\b"
+)
 TIME = r"[(\[/](s|min|h)\b|\b(t|\w*(time|zeit|dauer)|dur[aé]\w*|sec(ond)?s?|min(s|utes?)|hrs?"
 TIME += r"|hours?|residence|age|age?ing|bake|proof|speed|velocity|stir\w*|rpm|flow|hz|frequency)\b"
 
@@ -383,6 +385,10 @@ def _of_column(tasks: Mapping[str, Array], parameter: Parameter) -> Iterator[tup
         problem = found and f"lies outside of the parameter's range, but fits if {found}"
         if parameter.log is True and together.min() < together.max() <= 0:
             problem = "has no positive value: if the values are logarithms, undo the logarithm"
+        if upper <= 0 < together.min():
+            logs = np.log(together) / np.log(BASES)[:, None]
+            if ((logs >= lower - 0.1) & (logs <= upper + 0.1)).all(axis=1).any():
+                problem = "lies outside of the parameter's range, but its logarithms fit: take them"
         yield from ((name, problem) for name in strange if problem)
 
 

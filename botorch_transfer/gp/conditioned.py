@@ -354,13 +354,7 @@ def max_elements(x: Tensor) -> int:
     return MAX_ELEMENTS if x.device.type == "cpu" else MAX_ELEMENTS_ON_DEVICE
 
 
-def in_parts(
-    function: Callable[[Tensor], Tensor],
-    x: Tensor,
-    width: int,
-    dim: int = -1,
-    cpu_divisor: int = 1,
-) -> Tensor:
+def in_parts(function: Callable[[Tensor], Tensor], x: Tensor, width: int, dim: int = -1) -> Tensor:
     """Evaluates a function in blocks of inputs, to limit the memory use.
 
     Each block computes at most about :func:`max_elements` values. The backward pass evaluates each
@@ -372,8 +366,6 @@ def in_parts(
         width: Number of values that ``function`` computes for one index of the dimension ``n``,
             summed over all elements of ``batch_shape``.
         dim: The dimension of the results along which blocks are concatenated.
-        cpu_divisor: On a CPU, the maximum size of a block is divided by this number, so that the
-            block fits the CPU's cache.
 
     Returns:
         The results for all inputs, concatenated along ``dim``.
@@ -382,8 +374,7 @@ def in_parts(
         >>> in_parts(lambda x: x.sum(-1), torch.ones(5, 2), width=2**21)
         tensor([2., 2., 2., 2., 2.])
     """
-    width = max(1, width) * (cpu_divisor if x.device.type == "cpu" else 1)
-    parts = x.split(max(1, max_elements(x) // width), dim=-2)
+    parts = x.split(max(1, max_elements(x) // max(1, width)), dim=-2)
     if len(parts) == 1:
         return function(x)
     if torch.is_grad_enabled():

@@ -21,9 +21,8 @@ from torch import Tensor
 from botorch_transfer.gp.conditioned import in_parts
 from botorch_transfer.gp.expansion import MAX_NUMBERS, Expansion
 
-#: On a CPU, the maximum size of a block of candidates is divided by this number, so that the block
-#: fits the CPU's cache.
-SMALL_CHUNKS = 8
+#: Gradients need this number of times the memory of the values.
+FOR_GRADIENTS = 8
 
 
 class FrozenPosterior:
@@ -84,13 +83,13 @@ class FrozenPosterior:
             covariances with the fixed inputs that are not inputs of the data. The constructor's
             ``mean=`` and ``std=`` define the units of all results.
         """
-        values = in_parts(self._evaluate, x, self._width, -2, SMALL_CHUNKS).to(x.dtype)
+        values = in_parts(self._evaluate, x, self._width, -2).to(x.dtype)
         mean, variance, covariance = values.tensor_split((1, 2), dim=-1)
         return mean.squeeze(-1), variance.squeeze(-1), covariance
 
     def is_too_large(self, X: Tensor) -> bool:
         """Returns whether :meth:`joint` would take too much memory for the inputs ``X``."""
-        most = MAX_NUMBERS // SMALL_CHUNKS if torch.is_grad_enabled() else MAX_NUMBERS
+        most = MAX_NUMBERS // FOR_GRADIENTS if torch.is_grad_enabled() else MAX_NUMBERS
         return X.shape[:-1].numel() * self._width > most
 
     def joint(self, X: Tensor, further: FurtherData | None = None) -> tuple[Tensor, Tensor]:

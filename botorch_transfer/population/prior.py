@@ -491,10 +491,6 @@ class PopulationObjective:
         ]
         *moments, counts = torch.tensor(normal).to(tasks.Y).T
         self._mean, self._std = (part.repeat_interleave(counts.long()) for part in moments)
-        parameters = torch.eye(2 * d + 3 + M).to(tasks.Y)
-        common, own, s_c, s_h, noise, of_tasks = self._split(parameters)
-        values = [common, own - common, s_c, s_h, s_h - s_c, noise, of_tasks]
-        self._of_priors = torch.cat(values, dim=-1)
 
     def start(self) -> Tensor:
         """Returns the starting values of the optimized parameters, a ``k`` tensor."""
@@ -542,7 +538,9 @@ class PopulationObjective:
             The ``P`` values and their ``P x k`` gradient.
         """
         theta = theta.detach().requires_grad_()
-        deviations = (theta @ self._of_priors - self._mean) / self._std
+        common, own, s_c, s_h, noise, of_tasks = self._split(theta)
+        values = torch.cat([common, own - common, s_c, s_h, s_h - s_c, noise, of_tasks], dim=-1)
+        deviations = (values - self._mean) / self._std
         likelihoods = torch.stack([self._likelihood(self.read(row)) for row in theta])
         value = likelihoods + 0.5 * deviations.square().sum(dim=-1)
         (slope,) = torch.autograd.grad(value.sum(), theta)

@@ -54,15 +54,11 @@ logger = logging.getLogger(__name__)
 #: Minimum ratio of the largest to the smallest number of a column that gets a logarithmic scale.
 LOG_RATIO = 10
 
-#: Relative tolerance for sums that are constant in all old runs.
+#: Relative tolerance for linear relations between parameters.
 ROUGHLY = 0.02
 
-#: Constant sums are looked for if the runs outnumber the parameters by at least ``MIN_SPARE``.
+#: Relations are looked for if the runs outnumber the parameters by at least ``MIN_SPARE``.
 MIN_SPARE = 4
-
-#: Two parameters are related if each has at least ``MIN_DIFFERENT`` different values, and if their
-#: rank correlation is above ``ALMOST_ONE``.
-MIN_DIFFERENT, ALMOST_ONE = 6, 0.998
 
 #: If a column has a 0, and its positive numbers span at least this number of decades, a warning is
 #: logged that the 0 prevents a logarithmic scale.
@@ -86,7 +82,7 @@ UNKNOWN = r"[?–—-]+|<?(NA|na)>?|(?i:\W*(n[/. ]a|#nv|nan|unknown|missing|tbd|
 NOTES = re.compile(
     r"(?i)[\W_\d]*((row|plate|well|date|time ?stamp|started|finished|id|uuid|barcode|index|unnamed|"
     r"no|nr|number|run|experiment|entry|at|(random[ _]?)?seed|random[ _]?state|fold|split"
-    r"|replicate)[\W_\d]*)+"
+    r"|rep|repeat|replicate|repetition|wdh|comments?|notes?|remarks?|bemerkung(en)?)[\W_\d]*)+"
 )
 
 #: Pattern of names of columns that hold the step of a learning curve.
@@ -262,10 +258,9 @@ def warn_of_relations(
 ) -> set[str]:
     """Warns if a parameter follows from others in all old runs.
 
-    Two numeric parameters are related if their rank correlation is near 1, for example if they are
-    one quantity in two units. Several parameters are related if they have a constant sum, as the
-    parts of a mixture have. A parameter belongs to such a sum if the other parameters explain it
-    linearly, with coefficients 0 and -1.
+    Parameters are linearly related if they are one quantity in two units, if one of them is
+    measured and follows from the others, or if they have a constant sum, as the parts of a mixture
+    have.
 
     Args:
         frame: Old runs.
@@ -290,29 +285,30 @@ def warn_of_relations(
     X = X[np.isfinite(X).all(axis=1)]
     if len(X) < len(names) + MIN_SPARE:
         return set()
-    ranks = DataFrame(X[:, : len(names)], columns=names).drop(columns=[*flags]).rank()
-    ranks = ranks.loc[:, ranks.nunique() >= MIN_DIFFERENT]
-    for i, j in np.argwhere(np.triu(ranks.corr() > ALMOST_ONE, 1)):
-        text = "%r rises and falls with %r in all old runs: if both have one meaning, leave one out"
-        logger.warning(text, ranks.columns[j], ranks.columns[i])
     summed, centered, left = set[str](), X - X.mean(axis=0), [*range(len(names))]
+    widths = np.ptp(X, axis=0)
     while left:
-        others = np.delete(np.arange(len(names)), left[0])
-        slopes = np.linalg.lstsq(centered[:, others], centered[:, left[0]])[0]
-        parts = sorted([left[0], *others[np.abs(slopes + 1) < ROUGHLY]])
-        left = [j for j in left if j not in parts]
-        group, sums = [names[j] for j in parts], X[:, parts].sum(axis=1)
-        if len(group) < 2 or np.ptp(sums) > ROUGHLY * np.abs(sums).max():
+        j, *left = left
+        others = np.delete(np.arange(len(names)), j)
+        slopes = np.linalg.lstsq(centered[:, others], centered[:, j])[0]
+        residual = centered[:, j] - centered[:, others] @ slopes
+        matter = np.abs(slopes) * widths[others] > ROUGHLY * widths[j]
+        if not matter.any() or np.ptp(residual) > ROUGHLY * widths[j]:
             continue
-        summed |= {*group} - flags
-        if not any(all(name in text for name in group) for text in constraints):
+        parts = sorted([j, *others[matter]])
+        left = [other for other in left if other not in parts]
+        group, sums = [names[part] for part in parts], X[:, parts].sum(axis=1)
+        text = f"{' and '.join(map(repr, group))} are linearly related in all old runs"
+        remedy = "leave one of them out if it is measured, or is another one in another unit"
+        if np.ptp(sums) <= ROUGHLY * np.abs(sums).max():
+            summed |= {*group} - flags
             total = " + ".join(n if n.isidentifier() else f"`{n}`" for n in group)
             total += f" == {sums.mean():.4g}"
-            remedy = f"add the constraint {total!r}"
-            if flags & {*group}:
-                remedy = "replace these columns by one column with the names"
-            text = "In all old runs, %s, but suggestions may have other sums: %s"
-            logger.warning(text, total, remedy)
+            text = f"In all old runs, {total}, but suggestions may have other sums"
+            names_only = "replace these columns by one column with the names"
+            remedy = names_only if flags & {*group} else f"add the constraint {total!r}"
+        if not any(all(name in text for name in group) for text in constraints):
+            logger.warning("%s: %s", text, remedy)
     return summed
 
 

@@ -62,6 +62,13 @@ def test_one_dataset_a_task_in_order_of_appearance():
     assert task_names(list(datasets.values())) == ["b", "a"]
 
 
+def test_a_task_with_one_outcome_is_told(caplog):
+    frame = table(dataset=[*"aaaab"], accuracy=[0.0] * 4 + [0.5])
+    read(pd.concat([frame, frame.tail(1).assign(accuracy=0.7)], ignore_index=True))
+    told = "All runs of task 'a' have one value of 'accuracy': empty the cells if it was not"
+    assert told in caplog.text
+
+
 def test_failed_runs_are_dropped_and_counted(caplog):
     frame = table(accuracy=[0.1, np.nan, np.inf, 0.4, -np.inf])
     with caplog.at_level(logging.INFO, logger="botorch_transfer"):

@@ -229,7 +229,13 @@ def test_minutes_in_a_wide_range_of_seconds(caplog):
     ("values", "range_", "remedy", "others", "names"),
     [
         ([16, 32, 64, 48], (1, 4), "°F to °C", ["layers"], ["Ofen T1"]),
-        ([99, 200, 150, 120], (35, 95), "°F to °C", ["template_size"], ["jacketTemp", "a [°C]"]),
+        (
+            [99, 200, 150, 120],
+            (35, 95),
+            "°F to °C",
+            ["template_size"],
+            ["jacketTemp", "a [°C]", "nozzle_C"],
+        ),
         ([5, 6, 7, 8, 9], (32, 512, True), "by 60", ["min_samples"], ["Gärzeit", "n (1/min)"]),
         ([700, 3600, 6000, 9500], (1, 100), "by 60", [], ["minutes"]),
     ],
@@ -268,6 +274,10 @@ def test_logarithms_in_one_task_are_told(base):
     (found,) = wrong_units(logs, space, "task")
     assert "'lr' of task 'b' seems to have logarithms, unlike other tasks: undo" in found
     assert wrong_units(logs.assign(lr=100 * logs["lr"]), space, "task") == []
+    exponents = SearchSpace([FloatParameter("lr", np.log(1e-3) / np.log(base), 0)])
+    (found,) = wrong_units(old[::-1], exponents, "task")
+    assert "'lr' of task 'b' and 1 more lies outside" in found
+    assert "but its logarithms fit: take them" in found
 
 
 def test_exchanged_columns_are_told():

@@ -265,14 +265,14 @@ def test_inverse_cholesky_names_what_fails(bad: float) -> None:
 
 def test_blocks_are_larger_on_a_device(device, monkeypatch) -> None:
     monkeypatch.setattr(conditioned, "MAX_ELEMENTS", 40)
-    for place, expected in (("cpu", [2] * 50), (device, [100])):
+    for place, expected in (("cpu", [4] * 25), (device, [100])):
         sizes: list[int] = []
 
         def function(x: torch.Tensor, sizes: list[int] = sizes) -> torch.Tensor:
             sizes.append(len(x))
             return x.sum(dim=-1)
 
-        total = in_parts(function, torch.ones(100, 2, device=place), width=10, cpu_divisor=2)
+        total = in_parts(function, torch.ones(100, 2, device=place), width=10)
         assert total.cpu().tolist() == [2.0] * 100
         assert sizes == expected
 

@@ -223,7 +223,7 @@ def test_slips_of_a_log_are_told(caplog):
         f"The column 'bake' has '40 minutes' in row 7 (and one more row), {slip}",
         f"The column 'proof' has '?' in row 9, {slip}",
         "Read as numbers: 'bake' in min",
-        "Columns that are left out: 'notes' hardly repeats",
+        "Columns that are left out: 'notes' identifies a run",
     ]
 
 
@@ -350,13 +350,15 @@ def test_constant_sums_are_told(kind, caplog):
     assert not caplog.messages
 
 
-def test_one_quantity_in_two_units_is_told(caplog):
-    T = np.random.default_rng(0).integers(20, 90, 12)
-    frame = pd.DataFrame({"T": T, "T_F": (1.8 * T + 32).round(), "k": [1, 2] * 6, "task": "u"})
-    guess_space(frame.assign(twice=2 * frame["k"]), task="task")  # of two values, by chance
-    assert caplog.messages == [
-        "'T_F' rises and falls with 'T' in all old runs: if both have one meaning, leave one out"
-    ]
+def test_linear_relations_are_told(caplog):
+    rng = np.random.default_rng(0)
+    T, p = rng.integers(20, 90, 12), rng.random(12)
+    frame = pd.DataFrame({"T": T, "T_F": (1.8 * T + 32).round(), "p": p, "task": "u"})
+    guess_space(frame, task="task")
+    guess_space(frame.assign(T_F=T - 30 * p), task="task")
+    guess_space(frame.assign(T_F=T - 30 * p + rng.normal(0, 3, 12)), task="task")
+    told = " are linearly related in all old runs: leave one of them out if it is measured, or"
+    assert [m.split(told)[0] for m in caplog.messages] == ["'T' and 'T_F'", "'T' and 'T_F' and 'p'"]
 
 
 def test_dates_among_choices_are_told(caplog):
