@@ -67,8 +67,8 @@ def test_a_history_for_each_outcome():
             assert_same_posterior(model.posterior(TEST_X), twin.posterior(TEST_X))
     with pytest.raises(InputDataError, match="histories of 1 outcomes, but train_Y has 2"):
         transfer_models(X, BOTH, {"err": histories["err"]})
-    with pytest.raises(ValueError, match="There are 2 outcomes and 1 goals: give one goal each"):
-        from_dataframe(old, space, ["err", "mem"], "task", ["min"])
+    with pytest.raises(ValueError, match="There are 2 outcomes and 3 goals: give each outcome"):
+        from_dataframe(old, space, ["err", "mem"], "task", ["min"] * 3)
 
 
 def test_hypervolume_improvement():
