@@ -113,7 +113,7 @@ class FeasibilityModel(torch.nn.Module):
         super().__init__()
         d, X = succeeded.shape[-1], torch.cat([succeeded, failed])
         good, bad = (X[:0] if each is None else each for each in (old_succeeded, old_failed))
-        old = torch.cat([good, bad])
+        old = torch.cat([good, bad]).to(X)
         if not bool(torch.cat([X, old]).isfinite().all()):
             raise InputDataError("An input is NaN or infinite: give finite inputs.")
         kept = evenly_spaced(len(old), MAX_OLD)

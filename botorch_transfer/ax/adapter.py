@@ -239,8 +239,8 @@ class TransferAdapter(TorchAdapter):
         """Generates new points; see Ax's ``Adapter.gen`` for the arguments.
 
         The acquisition function gets the inputs of all trials: failed, succeeded, abandoned and
-        pending. Ax lists abandoned trials as pending, too. Before the first outcome, only metrics
-        with old outcomes are optimized.
+        pending. Ax lists abandoned trials as pending, so they count as pending here. Before the
+        first outcome, only metrics with old outcomes are optimized.
         """
         config = optimization_config or self._optimization_config
         observed = self.get_training_data().observation_data

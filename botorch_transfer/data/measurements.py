@@ -245,7 +245,7 @@ CELL = re.compile(
 TOO_GOOD, ENOUGH, MOST = 3.0, 5, 0.8
 
 #: A loss of zero is implausible if the smallest other loss is above ``NEAR_ZERO`` times the median
-#: of the other losses. Whole numbers, such as counts of defects, are not checked.
+#: of the other losses. Nothing is checked if all outcomes are whole numbers.
 NEAR_ZERO = 0.3
 
 #: Pattern of units in per cent or per mille.
@@ -519,7 +519,7 @@ def _fates(frame: DataFrame, status: str | None, task: str | None) -> NDArray[An
 
 
 def warn_of_unfinished(frame: DataFrame, outcomes: Sequence[Outcome], status: str) -> None:
-    """Warns of runs with an outcome whose status says that they have not ended."""
+    """Warns of runs with an outcome and a status of runs that have not ended."""
     if status in frame:
         words = frame[status].map(_word)
         known = frame.filter([outcome.name for outcome in outcomes]).notna().any(axis=1)
@@ -556,9 +556,10 @@ def _leave_out_codes(tables: Sequence[DataFrame], outcome: Outcome, task: str | 
             log_cell(cells == -1, cells, "which may mean a missing outcome: if so, empty the cell")
     best = np.sort(outcome.sign * others)
     rest = best[best < best.max(initial=-np.inf)]  # without the best value, which may repeat
-    spread = np.ptp(rest[len(best) // 20 :]) if len(rest) >= max(ENOUGH, MOST * len(best)) else 0.0
+    is_most = len(rest) >= max(ENOUGH, MOST * len(best))
+    spread = np.ptp(rest[len(best) // 20 :]) if is_most else 0.0
     # A crashed training may have the loss zero.
-    is_zero = len(rest) >= ENOUGH and outcome.sign < 0 == best[-1] and bool((best % 1).any())
+    is_zero = is_most and outcome.sign < 0 == best[-1] and bool((best % 1).any())
     is_zero = is_zero and rest[-1] < NEAR_ZERO * np.median(rest)
     if is_zero or 0 < TOO_GOOD * spread < best[-1] - rest[-1]:
         text = "%r has %g, far better than all other outcomes: correct the cell if it is wrong"

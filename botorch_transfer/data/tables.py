@@ -34,7 +34,7 @@ from botorch_transfer.data.measurements import (
     numbers,
     variance_column,
 )
-from botorch_transfer.data.units import STUDY, mixed_outcomes, wrong_units
+from botorch_transfer.data.units import mixed_outcomes, wrong_units
 from botorch_transfer.outcome_transforms import (
     EXTREME,
     best_gap,
@@ -336,9 +336,7 @@ def read_history(
             is_run = len(tasks) == len(frame) > 1
             logger.warning(text, outcome.name, named if is_run else ", so old runs do not help")
         elif many := [name for name in constant if len(data[name].Y) > ENOUGH_SAME]:
-            text = (
-                "All runs of task %r have one value of %r: empty the cells if it was not measured"
-            )
+            text = "All runs of task %r have one value of %r: empty the cells if it is no result"
             logger.warning(text, many[0], outcome.name)
         groups = {f"task {k!r}": outcome.original(task.Y[:, 0]).numpy() for k, task in data.items()}
         for problem in (problems := list(mixed_outcomes(groups, outcome.name))):
@@ -509,15 +507,14 @@ def _are_among(table: DataFrame, others: DataFrame) -> tuple[NDArray[np.bool_], 
     Returns two masks. The first mask allows for rounding: two numbers agree if they are equal after
     rounding to the decimals of the number with fewer decimals.
     """
-    values, texts, digits = _cells(table)
+    values, texts, tolerances = _cells(table)
     found, exact = np.zeros((2, len(table)), dtype=np.bool_)
-    for cells, text, decimals in zip(*_cells(others), strict=True):
-        rows = np.flatnonzero(~(np.abs(values[:, -1] - cells[-1]) > 0.5001))
-        rows = rows[texts[rows] == text]
+    for cells, text, allowed in zip(*_cells(others), strict=True):
+        rows = np.flatnonzero(texts == text)
         for j in reversed(range(len(cells))):  # the last column, an outcome, excludes most rows
-            ours, gap = values[rows, j], np.abs(values[rows, j] - cells[j])
-            is_near = gap <= 0.5001 * 10.0 ** -np.minimum(digits[rows, j], decimals[j])
-            rows = rows[is_near | np.isclose(ours, cells[j], 1e-11, 0.0, equal_nan=True)]
+            gap, tolerance = np.abs(values[rows, j] - cells[j]), tolerances[rows, j]
+            tolerance = np.minimum(np.maximum(tolerance, allowed[j]), 0.05 * abs(cells[j]))
+            rows = rows[(gap <= tolerance) | (np.isnan(gap) & np.isnan(cells[j]))]
         found[rows] = True
         near = np.isclose(values[rows], cells, 1e-11, 0.0, equal_nan=True)
         exact[rows] |= near.all(axis=1)
@@ -525,21 +522,24 @@ def _are_among(table: DataFrame, others: DataFrame) -> tuple[NDArray[np.bool_], 
 
 
 def _cells(table: DataFrame) -> tuple[NDArray[np.float64], NDArray[Any], NDArray[np.float64]]:
-    """Returns the numbers of a table, a hash of each row's texts, and the numbers' decimals.
+    """Returns the numbers of a table, a hash of each row's texts, and the numbers' tolerances.
 
-    Cells without a number are NaN. Numbers with more than ``MAX_DECIMALS`` have infinitely many.
+    Cells without a number are NaN. The tolerance of a number is half a unit of its last decimal;
+    numbers with more than ``MAX_DECIMALS`` decimals have no tolerance for rounding.
     """
-    parsed = table.apply(to_numeric, errors="coerce")
+    cells = table.astype({name: str for name in table if table[name].dtype.kind not in "iuf"})
+    parsed: Any = cells.apply(to_numeric, errors="coerce")
     texts = np.zeros(len(table), dtype=np.uint64)
     for i, name in enumerate(table):
         is_text = (parsed[name].isna() & table[name].notna()).to_numpy()
         words = table[name][is_text].map(str)
         texts[is_text] += (2 * i + 1) * hash_pandas_object(words, index=False).to_numpy()
     values = parsed.to_numpy(np.float64, na_value=np.nan)
-    digits = np.full(values.shape, np.inf)
+    tolerances = 1e-11 * np.abs(values)
     for k in reversed(range(MAX_DECIMALS + 1)):
-        digits[np.isclose(values.round(k), values, 1e-11, 0.0)] = k
-    return values, texts, digits
+        is_rounded = np.isclose(values.round(k), values, 1e-11, 0.0)
+        tolerances[is_rounded] = 0.5001 * 10.0**-k
+    return values, texts, tolerances
 
 
 def limit_task(
@@ -703,24 +703,17 @@ def _warn_of_rows(
     frame: DataFrame, tasks: Mapping[str, NDArray[np.intp]], Y: NDArray[np.float64]
 ) -> None:
     """Warns of rows that occur repeatedly, of similar task names, and of summary rows."""
-    _warn_of_copies(frame, tasks, Y)
-    without_summaries(tasks, frame.index)
-    warn_of_spellings("Task names", tasks)
-
-
-def _warn_of_copies(
-    frame: DataFrame, tasks: Mapping[str, NDArray[np.intp]], Y: NDArray[np.float64]
-) -> None:
-    """Warns if most rows of a task, or of this study, occur repeatedly."""
     is_copy, twice = Series(_hashes(frame)).duplicated(keep=False).to_numpy(), list[str]()
     for name, rows in tasks.items():
         copies = rows[is_copy[rows]]
         is_most = 2 * len(copies) > len(rows)
         if is_most and len(np.unique(np.nan_to_num(Y[copies]), axis=0)) >= ENOUGH_SAME:
             twice += [name] * len(copies)
+    without_summaries(tasks, frame.index)
     if twice:
-        text = "%d rows occur more than once (in %s): give each run once"
+        text = "%d rows occur more than once (task %s): give each run once"
         logger.warning(text, len(twice), _counted(twice))
+    warn_of_spellings("Task names", tasks)
 
 
 def _warn_of_reversal(outcome: Outcome, tasks: Mapping[str, SupervisedDataset]) -> None:
@@ -858,7 +851,6 @@ def read_runs(
     failed, ended = has_failed(runs, Y), (runs[FATE] == "ended").to_numpy(dtype=np.bool_)
     Y = np.where(np.isfinite(Y), Y, np.nan)
     done = np.isfinite(Y).any(axis=1)
-    _warn_of_copies(runs, {STUDY: np.flatnonzero(done)}, Y)
     added = np.stack([numbers(runs, variance_column(o.name)) for o in outcomes], axis=1)
     values = (torch.from_numpy(each[done]) for each in (Y, variance, np.nan_to_num(added), ~failed))
     left = ~done & ~failed

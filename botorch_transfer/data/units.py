@@ -149,9 +149,11 @@ def wrong_units(
                 cells = numbers(table, column)
                 tasks |= {name: cells[rows][np.isfinite(cells[rows])] for name, rows in places}
         values[column] = {name: cells for name, cells in tasks.items() if len(cells)}
-    problems = list(_exchanged(values))
-    for column, name, _ in problems:
-        values[column].pop(name, None)
+    problems = list[tuple[str, str, str]]()
+    for name, column, other in _exchanged(values):
+        values[column].pop(name, None), values[other].pop(name, None)
+        text = f"seems to be exchanged with {other!r}: exchange the cells of the two columns"
+        problems.append((column, name, text))
     for column, tasks in values.items():
         found_in_column = _of_column(tasks, parameters[column])
         problems += [(column, name, problem) for name, problem in found_in_column]
@@ -325,21 +327,20 @@ def _decimals(values: Array) -> int:
 
 
 def _exchanged(values: Mapping[str, Mapping[str, Array]]) -> Iterator[tuple[str, str, str]]:
-    """Finds tasks in which two columns may be exchanged; yields (column, task, problem).
+    """Finds tasks in which two columns may be exchanged; yields a task and the two columns.
 
     Each column then has values as the other column has in most tasks, and the values of the two
     columns do not overlap in most tasks.
     """
     many = {c: tasks for c, tasks in values.items() if len(tasks) >= MIN_COMPARABLE}
     usual = {c: np.median([*map(_quantiles, tasks.values())], axis=0) for c, tasks in many.items()}
-    for pair in combinations(usual, 2):
-        (_, below), (above, _) = sorted((usual[c] for c in pair), key=tuple)
-        for a, b in (pair, pair[::-1]) if below < above else ():
-            for name in many[a].keys() & many[b].keys():
-                middles = np.median(many[a][name]), np.median(many[b][name])
-                ends = usual[b], usual[a]
-                if all(low <= x <= high for x, (low, high) in zip(middles, ends, strict=True)):
-                    yield a, name, f"seems to be exchanged with {b!r}"
+    middles = {c: {n: np.median(v) for n, v in tasks.items()} for c, tasks in many.items()}
+    for a, b in combinations((c for c, ends in usual.items() if ends[0] < ends[1]), 2):
+        (_, below), (above, _) = sorted((usual[a], usual[b]), key=tuple)
+        for name in middles[a].keys() & middles[b].keys() if below < above else ():
+            pairs = (middles[a][name], usual[b]), (middles[b][name], usual[a])
+            if all(low <= middle <= high for middle, (low, high) in pairs):
+                yield name, a, b
 
 
 def _of_column(tasks: Mapping[str, Array], parameter: Parameter) -> Iterator[tuple[str, str]]:
@@ -366,8 +367,9 @@ def _of_column(tasks: Mapping[str, Array], parameter: Parameter) -> Iterator[tup
         elif len(values) >= MIN_VALUES:
             compared[name] = _quantiles(values)
     positive = np.concatenate([*(v for v in tasks.values() if v.min() > 0), []])
-    for name, values in tasks.items() if len(positive) and not parameter.log else ():
-        exponents = (base**values for base in BASES if values.max() <= 0)
+    is_wide = positive.max(initial=0.0) >= 10 * positive.min(initial=np.inf) and not parameter.log
+    for name, values in tasks.items() if is_wide else ():
+        exponents = (base**values for base in BASES if values.min() < 0 >= values.max())
         if any(positive.min() <= 2 * x.min() and x.max() <= 2 * positive.max() for x in exponents):
             yield name, "seems to have logarithms, unlike other tasks: undo the logarithm"
     if len(compared) >= MIN_COMPARABLE:
@@ -388,7 +390,7 @@ def _of_column(tasks: Mapping[str, Array], parameter: Parameter) -> Iterator[tup
         if upper <= 0 < together.min():
             logs = np.log(together) / np.log(BASES)[:, None]
             if ((logs >= lower - 0.1) & (logs <= upper + 0.1)).all(axis=1).any():
-                problem = "lies outside of the parameter's range, but its logarithms fit: take them"
+                problem = "lies outside of the parameter's range: take the logarithms, which fit"
         yield from ((name, problem) for name in strange if problem)
 
 

@@ -325,9 +325,10 @@ def even_lines(path: str | PathLike[str], content: str, sep: str) -> dict[int, l
         if not "".join(line).strip("-: ") or (not found and line[0].startswith("sep=")):
             continue
         first = next(iter(found.values()), [])
-        if line == first:  # the names again, in pasted exports
+        has_names = len(first) > 1 and not any(re.match(NUMBER, cell) for cell in first)
+        if has_names and line == first:  # the names again, in pasted exports
             continue
-        if len(first) > 1 and sorted(line) == sorted(first):
+        if has_names and sorted(line) == sorted(first):
             text = f"{path} repeats the column names in row {row} in another order"
             raise ValueError(f"{text}: use the same order in all parts of the table.")
         width = len(first or line)
@@ -727,14 +728,16 @@ def without_summaries(tasks: Mapping[str, NDArray[np.intp]], labels: Any) -> lis
     return sorted(int(row) for name in tasks.keys() - found for row in tasks[name])
 
 
-def warn_of_summaries(frame: DataFrame, columns: Iterable[Any]) -> None:
-    """Warns of single cells such as "average", which name a row that summarizes other rows."""
-    for name in columns:
-        if is_text(frame[name]):
-            words = frame[name].map(str).str.strip(" .:")
-            found = words.str.fullmatch(SUMMARY)
-            few = found & ~words.duplicated(keep=False) & (not found.all())
-            log_cell(few, frame[name], "maybe a summary of other rows: drop such rows")
+def warn_of_summaries(frame: DataFrame, used: Container[Any]) -> None:
+    """Warns of last rows that have a word such as "average" in a column that is not in ``used``."""
+    for name, cells in frame.items():
+        if name not in used and is_text(cells):
+            words = cells.map(str).str.strip(" .:")
+            found = words.str.fullmatch(SUMMARY) & ~words.duplicated(keep=False)
+            found &= ~words.str.lower().isin(["max", "min", "sd"])
+            last = np.logical_and.accumulate(found.to_numpy(dtype=np.bool_)[::-1])[::-1]
+            last &= not last.all()
+            log_cell(last, cells, "maybe a summary of other rows: drop such rows")
 
 
 def codes(values: Array) -> list[float]:

@@ -60,6 +60,9 @@ ROUGHLY = 0.02
 #: Relations are looked for if the runs outnumber the parameters by at least ``MIN_SPARE``.
 MIN_SPARE = 4
 
+#: Maximum number of runs in which relations are looked for, up to a factor of two.
+MAX_RELATED = 2_000
+
 #: If a column has a 0, and its positive numbers span at least this number of decades, a warning is
 #: logged that the 0 prevents a logarithmic scale.
 MANY_DECADES = 3
@@ -93,10 +96,11 @@ LARGE_IS_GOOD = r"acc|accuracy|score|auc|f1|r2|yield|conversion|selectivity|ee|e
 SMALL_IS_GOOD = r"loss|error|err|rmse|mse|mae|mape"
 #: Further words in names of outcomes to minimize. They may also name parameters.
 COSTS = "cost|latency|runtime|wer|cer|perplexity|ppl|nll|brier|regret|fid"
-COSTS += "|scrap|waste|defect|defects|impurity|impurities|reject|rejects"
+COSTS += "|scrap|waste|defects|impurity|impurities|rejects"
 #: Words that suggest a goal only if no goal is given, and words that reverse the suggested goal.
 VAGUE = {"score", "ee", "er", "de", "conversion"}
 REVERSING = {"neg", "negative", "minus", "1", "drop", "gap", "reduction", "savings", "efficiency"}
+REVERSING |= {"free", "removal", "removed", "rejection", "recycled", "recovery", "value"}
 
 #: Pattern of names of measures. Units in brackets and per cent signs are removed before matching.
 MEASURES = re.compile(
@@ -283,10 +287,11 @@ def warn_of_relations(
     cells = [to_numeric(frame[name], errors="coerce").to_numpy(np.float64) for name in names]
     X = np.column_stack([*cells, np.zeros(len(frame))])
     X = X[np.isfinite(X).all(axis=1)]
+    X = X[:: 1 + len(X) // MAX_RELATED]
     if len(X) < len(names) + MIN_SPARE:
         return set()
-    summed, centered, left = set[str](), X - X.mean(axis=0), [*range(len(names))]
-    widths = np.ptp(X, axis=0)
+    summed, centered, widths = set[str](), X - X.mean(axis=0), np.ptp(X, axis=0)
+    left = [*np.flatnonzero(widths > 0)]
     while left:
         j, *left = left
         others = np.delete(np.arange(len(names)), j)
@@ -299,15 +304,16 @@ def warn_of_relations(
         left = [other for other in left if other not in parts]
         group, sums = [names[part] for part in parts], X[:, parts].sum(axis=1)
         text = f"{' and '.join(map(repr, group))} are linearly related in all old runs"
-        remedy = "leave one of them out if it is measured, or is another one in another unit"
-        if np.ptp(sums) <= ROUGHLY * np.abs(sums).max():
+        remedy = "leave out measurements and repeated quantities"
+        if np.ptp(sums) <= ROUGHLY * widths[parts].max():
             summed |= {*group} - flags
             total = " + ".join(n if n.isidentifier() else f"`{n}`" for n in group)
-            total += f" == {sums.mean():.4g}"
+            total += f" == {round(float(sums.mean()), 6):.10g}"
             text = f"In all old runs, {total}, but suggestions may have other sums"
-            names_only = "replace these columns by one column with the names"
-            remedy = names_only if flags & {*group} else f"add the constraint {total!r}"
-        if not any(all(name in text for name in group) for text in constraints):
+            choices = "replace these columns by one column of choices"
+            remedy = choices if flags & {*group} else f"add the constraint {total!r}"
+        whole = [rf"(?<!\w){re.escape(name)}(?!\w)" for name in group]
+        if not any(all(re.search(name, given) for name in whole) for given in constraints):
             logger.warning("%s: %s", text, remedy)
     return summed
 
@@ -325,7 +331,7 @@ def _warn_of_choices(texts: Series) -> None:
     usual, counts = texts.groupby(forms).transform(lambda t: t.mode()[0]), texts.value_counts()
     odd = (texts.map(counts) == 1) & (usual.map(counts) > 2)
     is_date = texts.str.fullmatch(DATE)
-    log_cell(is_date, texts, "maybe made by a spreadsheet: if so, restore the text")
+    log_cell(is_date, texts, "maybe made by a spreadsheet from a text: if so, restore the text")
     log_cell(odd, texts, f"maybe instead of {usual[odd].head(1).squeeze()!r}: correct the cell")
 
 

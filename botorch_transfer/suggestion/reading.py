@@ -57,6 +57,7 @@ from botorch_transfer.search_space.cells import (
     errors_in,
     in_per_cent,
     likely_column,
+    rows_of_tasks,
     warn_of_summaries,
     with_known,
     with_numbers,
@@ -497,7 +498,7 @@ def read_study(
     options: dict[str, Any] = {"missing": missing, "curves": curves, "robust": robust}
     read = read_tables(region, outcomes, history, runs, task, status, prior=prior, **options)
     if runs is not None and task in {*runs} - {*space.columns}:
-        own = runs[task].dropna().map(str).unique()
+        own = [*rows_of_tasks(runs[task].dropna())]
         if len(own) > 1:
             message = "This study's runs have the tasks %r and %r: move old runs to the history"
             logger.warning(message, *own[:2])
@@ -559,10 +560,11 @@ def read_tables(
     used = {*space.columns, task, status, *(name for o in outcomes for name in o.columns)}
     for table in (history, runs):
         if table is not None:
-            warn_of_summaries(table, [name for name in table if name not in used])
-            if curves is None:
-                warn_of_unfinished(table, outcomes, status)
+            warn_of_summaries(table, used)
     history, runs = measured([history, runs], outcomes, status, task, places)
+    for table in (history, runs) if curves is None else ():
+        if table is not None:
+            warn_of_unfinished(table, outcomes, status)
     outcomes = [_in_per_cent(outcome, (history, runs)) for outcome in outcomes]
     own_curves: dict[str, OwnCurves] = {}
     if curves is not None:

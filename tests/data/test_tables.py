@@ -65,7 +65,7 @@ def test_one_dataset_a_task_in_order_of_appearance():
 def test_a_task_with_one_outcome_is_told(caplog):
     frame = table(dataset=[*"aaaab"], accuracy=[0.0] * 4 + [0.5])
     read(pd.concat([frame, frame.tail(1).assign(accuracy=0.7)], ignore_index=True))
-    told = "All runs of task 'a' have one value of 'accuracy': empty the cells if it was not"
+    told = "All runs of task 'a' have one value of 'accuracy': empty the cells if it is no res"
     assert told in caplog.text
 
 
@@ -89,7 +89,7 @@ def test_rows_that_occur_twice_are_warned_of_but_not_replicates(caplog):
     read(pd.concat([frame, frame]).assign(batch=range(10)))
     assert not caplog.messages
     read(pd.concat([frame, frame]))  # task "a" has only two outcomes
-    assert caplog.messages == ["6 rows occur more than once (in 'b' (6)): give each run once"]
+    assert caplog.messages == ["6 rows occur more than once (task 'b' (6)): give each run once"]
 
 
 def test_task_names_are_compared_as_text(caplog):
@@ -566,7 +566,8 @@ def test_very_good_outcomes_stay_as_they_are(robust, caplog):
 @pytest.mark.parametrize(
     ("loss", "goal", "told"),
     [
-        ([0.4, 0.9, 0.0, 0.7, 0.8, 1.3, 0.0], "min", True),
+        ([0.4, 0.9, 0.0, 0.7, 0.8, 1.3, 0.5], "min", True),
+        ([0.4, 0.9, 0.0, 0.7, 0.8, 0.0, 0.0], "min", False),
         ([0.4, 0.9, 0.0, 0.7, 0.8, 1.3, 0.0], "max", False),
         ([0.1, 0.9, 0.0, 0.7, 0.8, 1.3, 0.3], "min", False),
         ([4, 9, 0, 7, 8, 13, 5], "min", False),

@@ -277,7 +277,7 @@ def test_logarithms_in_one_task_are_told(base):
     exponents = SearchSpace([FloatParameter("lr", np.log(1e-3) / np.log(base), 0)])
     (found,) = wrong_units(old[::-1], exponents, "task")
     assert "'lr' of task 'b' and 1 more lies outside" in found
-    assert "but its logarithms fit: take them" in found
+    assert "take the logarithms, which fit" in found
 
 
 def test_exchanged_columns_are_told():
@@ -287,7 +287,10 @@ def test_exchanged_columns_are_told():
     assert wrong_units(old, space, "task") == []
     turned = old.rename(columns={"T": "p", "p": "T"})
     found = wrong_units(old.where(old["task"] != "b", turned), space, "task")
-    assert found == [f"{x!r} of task 'b' seems to be exchanged with {y!r}" for x, y in ("Tp", "pT")]
+    told = "'T' of task 'b' seems to be exchanged with 'p': exchange the cells of the two columns"
+    assert found == [told]
+    constant = pd.DataFrame({"task": [*"abc"], "T": [2, 4, 2], "p": [4, 2, 4]})
+    assert wrong_units(constant, space, "task") == []
 
 
 def test_fractions_in_an_integer_parameter_are_named():
