@@ -166,8 +166,6 @@ def check_target(
                 f"{name} has shape {tuple(tensor.shape)}: give a tensor with rows and columns, for "
                 "instance n x 1."
             )
-        if not bool(tensor.isfinite().all()):
-            raise InputDataError(f"{name} has NaN or infinite values: leave out failed runs.")
         check_range(name, tensor)
         if name == "train_Yvar" and bool((tensor < 0).any()):
             raise InputDataError("train_Yvar has negative values: give squared standard errors.")

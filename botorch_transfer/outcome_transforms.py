@@ -1,19 +1,13 @@
-"""Outcome transforms: standardization to a prior's units, robust limits and warping.
+"""Outcome transforms: standardization to a prior's units, and robust limits.
 
 Read this to see how a target's few outcomes are standardized: together with the outcomes of the
 source tasks, or alone. An outcome far below a task's median shows only that the run was bad. Such
-an outcome is clipped at a robust limit (:func:`robust_limit`). Apply the warping functions of
-[Wang2024hyperbo]_ to source and target data before modelling. The warping functions are not outcome
-transforms of a model: predictions of the model, and the incumbent of an acquisition function,
-remain warped.
+an outcome is clipped at a robust limit (:func:`robust_limit`).
 
 .. [Song2024vizier]
     X. Song, Q. Zhang, C. Lee, E. Fertig, T.-K. Huang, L. Belenki, G. Kochanski, S. Ariafar,
     S. Vasudevan, S. Perel and D. Golovin. The Vizier Gaussian process bandit algorithm. 2024.
     arXiv:2408.11527.
-.. [Wang2024hyperbo]
-    Z. Wang, G. E. Dahl, K. Swersky, C. Lee, Z. Nado, J. Gilmer, J. Snoek and Z. Ghahramani.
-    Pre-trained Gaussian Processes for Bayesian Optimization. JMLR 25, 2024. arXiv:2109.08215.
 """
 
 from __future__ import annotations
@@ -27,7 +21,6 @@ from botorch.exceptions.errors import InputDataError
 from botorch.models.transforms import outcome
 from botorch.models.transforms.outcome import ChainedOutcomeTransform, OutcomeTransform, Standardize
 from torch import Tensor
-from torch.nn.functional import softplus
 from torch.special import ndtri
 
 from botorch_transfer._botorch import DefaultType
@@ -514,73 +507,3 @@ def limit_outcomes(
     if Yvar is not None and bool(bad.any()):
         Yvar = torch.where(bad, Yvar.clamp_max(Yvar[lowest <= Y].max()), Yvar)
     return torch.where(bad, lowest, Y), Yvar
-
-
-# ------------------------------------------------------------------------------------ warping
-
-#: Constant that is added to an error rate before the logarithm.
-SMALLEST_ERROR = 1e-10
-
-#: Range of the result of ``compress_failures``.
-LOWEST, HIGHEST = -2.0, 2.0
-
-
-def negative_log_error(error: Tensor) -> Tensor:
-    """Maps minimized error rates to maximized outcomes ``-log(error + 1e-10)``.
-
-    Halving an error rate then always changes the outcome by the same amount. Each outcome is mapped
-    by itself, so a target's outcomes can be warped one by one.
-
-    Args:
-        error: A tensor of error rates, or of other nonnegative losses.
-
-    Returns:
-        A tensor of the same shape.
-
-    Raises:
-        InputDataError: If a value is negative.
-
-    Example:
-        >>> negative_log_error(torch.tensor([0.5, 0.01]))
-        tensor([0.6931, 4.6052])
-    """
-    if bool((error < 0).any()):
-        raise InputDataError("error= has a negative value: give error rates, such as 1 - accuracy.")
-    return -torch.log(error + SMALLEST_ERROR)
-
-
-def compress_failures(Y: Tensor) -> Tensor:
-    r"""Maps a task's outcomes to ``[-2, 2]``: the best to 2, very bad outcomes almost to -2.
-
-    Failed evaluations are mapped to -2.
-
-    The map uses the median ``m`` and the maximum of the finite outcomes:
-
-    .. code-block:: text
-
-        y ← 4 softplus(y - m) / softplus(max - m) - 2
-
-    A diverged run then gets a value near -2, however bad its outcome is. The map depends on all
-    outcomes of the task: warp a target's measured outcomes again after each evaluation. The
-    softplus changes from flat to linear within about one unit of the outcome. This suits error
-    rates and cross entropies.
-
-    Args:
-        Y: An ``n x 1`` tensor of one task's outcomes, which are maximized; NaN or infinite for
-            failed evaluations.
-
-    Returns:
-        An ``n x 1`` tensor, finite.
-
-    Example:
-        >>> compress_failures(torch.tensor([[-0.7], [-0.5], [-1e9], [torch.nan]])).squeeze()
-        tensor([ 1.4738,  2.0000, -2.0000, -2.0000])
-    """
-    feasible = Y.isfinite()
-    if not bool(feasible.any()):
-        return torch.full_like(Y, LOWEST)
-    finite = Y[feasible].double()
-    median = finite.quantile(0.5) if len(finite) < 2**24 else finite.median()
-    share = softplus(Y.double() - median) / softplus(finite.max() - median)
-    warped = LOWEST + (HIGHEST - LOWEST) * share
-    return torch.where(feasible, warped, LOWEST).to(Y)

@@ -280,23 +280,19 @@ def check_range(what: str, values: Tensor) -> None:
 
     Args:
         what: The name of the values, for the error message.
-        values: The values.
+        values: A ``... x n x d`` tensor.
 
     Raises:
         InputDataError: If a value is not finite, or if its magnitude is above ``LARGEST``.
     """
-    if not are_in_range(values):
-        text = f"{what} has a value beyond {LARGEST:g}, so squares may overflow"
-        raise InputDataError(f"{text}: use another unit.")
+    if len(rows := (~(values.abs() <= LARGEST)).any(dim=-1).nonzero()):
+        problem = f"{what} has a value that is NaN, infinite or beyond {LARGEST:g}"
+        remedy = "correct the value, leave out the failed run, or use another unit"
+        raise InputDataError(f"{problem} in row {int(rows[0, -1])}: {remedy}.")
 
 
 def _check_values(name: str, dataset: SupervisedDataset) -> None:
     for symbol, tensor in _named(dataset.X, dataset.Y, dataset.Yvar):
-        if len(rows := (~tensor.isfinite()).any(dim=-1).nonzero()):
-            raise InputDataError(
-                f"Task {name!r}: {symbol} has a NaN or infinite value in row {int(rows[0])}: "
-                "correct the value, or leave out the run (from_dataframe leaves out failed runs)."
-            )
         check_range(f"Task {name!r}: {symbol}", tensor)
     if dataset.Yvar is not None and not (dataset.Yvar > 0).all():
         raise InputDataError(f"Task {name!r}: Yvar has a value that is not positive: replace it.")

@@ -518,9 +518,9 @@ def _fates(frame: DataFrame, status: str | None, task: str | None) -> NDArray[An
     return fate
 
 
-def warn_of_unfinished(frame: DataFrame, outcomes: Sequence[Outcome], status: str) -> None:
+def warn_of_unfinished(frame: DataFrame | None, outcomes: Sequence[Outcome], status: str) -> None:
     """Warns of runs with an outcome and a status of runs that have not ended."""
-    if status in frame:
+    if frame is not None and status in frame:
         words = frame[status].map(_word)
         known = frame.filter([outcome.name for outcome in outcomes]).notna().any(axis=1)
         early = known & words.isin((NEUTRAL | EMPTY) - DONE - {"nan", "na", "n a", "none", "null"})

@@ -37,6 +37,7 @@ from botorch_transfer.data.measurements import (
 from botorch_transfer.data.units import mixed_outcomes, wrong_units
 from botorch_transfer.outcome_transforms import (
     EXTREME,
+    another_unit,
     best_gap,
     limit_outcomes,
     raise_worse_half,
@@ -343,6 +344,7 @@ def read_history(
             logger.warning(problem)
         if not problems:
             _warn_of_reversal(outcome, data)
+            _warn_of_scales(outcome, data)
     _log_notes(notes, outcomes[0].name, robust, changed or encode is not None)
     if notes["displaced"] and not any(sources.values()):
         raise InputDataError(
@@ -714,6 +716,18 @@ def _warn_of_rows(
         text = "%d rows occur more than once (task %s): give each run once"
         logger.warning(text, len(twice), _counted(twice))
     warn_of_spellings("Task names", tasks)
+
+
+def _warn_of_scales(outcome: Outcome, tasks: Mapping[str, SupervisedDataset]) -> None:
+    """Warns of a task whose outcomes seem to have another unit than the other tasks' outcomes."""
+    is_checked = MIN_SEARCHED <= len(tasks) <= MAX_SEARCHED and not outcome.log
+    for name, task in tasks.items() if is_checked else ():
+        others = [each.Y[:, 0] for each in tasks.values() if each is not task]
+        index = torch.cat([torch.full((len(Y),), j) for j, Y in enumerate(others)])
+        whose = f"{outcome.name!r} of task {name!r}"
+        problem = another_unit(whose, task.Y, torch.cat(others), index, outcome.sign)
+        if problem and "it fits" in problem:
+            logger.warning(problem)
 
 
 def _warn_of_reversal(outcome: Outcome, tasks: Mapping[str, SupervisedDataset]) -> None:

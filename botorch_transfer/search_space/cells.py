@@ -728,15 +728,14 @@ def without_summaries(tasks: Mapping[str, NDArray[np.intp]], labels: Any) -> lis
     return sorted(int(row) for name in tasks.keys() - found for row in tasks[name])
 
 
-def warn_of_summaries(frame: DataFrame, used: Container[Any]) -> None:
+def warn_of_summaries(frame: DataFrame | None, used: Container[Any]) -> None:
     """Warns of last rows that have a word such as "average" in a column that is not in ``used``."""
-    for name, cells in frame.items():
+    for name, cells in () if frame is None else frame.items():
         if name not in used and is_text(cells):
             words = cells.map(str).str.strip(" .:")
             found = words.str.fullmatch(SUMMARY) & ~words.duplicated(keep=False)
             found &= ~words.str.lower().isin(["max", "min", "sd"])
             last = np.logical_and.accumulate(found.to_numpy(dtype=np.bool_)[::-1])[::-1]
-            last &= not last.all()
             log_cell(last, cells, "maybe a summary of other rows: drop such rows")
 
 

@@ -222,6 +222,11 @@ def guess_space(
             if _is_almost(frame[name], frame[other], tasks):
                 message = "Add %r to leave_out= if this column is an outcome: it correlates with %r"
                 logger.warning(message, name, other)
+    close = frame[left].select_dtypes("number").rank().corr().abs()
+    for i, j in np.argwhere(np.triu((close > ALMOST_THE_OUTCOME) & (close < 1 - 1e-3), 1)):
+        if _is_almost(frame[close.columns[j]], frame[close.columns[i]], tasks):
+            message = "%r nearly follows %r: add it to leave_out= if it is a measurement"
+            logger.warning(message, close.columns[j], close.columns[i])
     found: dict[str, Parameter] = {}
     # Complete columns first: they may be parents of columns with empty cells.
     for name in sorted(left, key=lambda name: frame[name].hasnans):

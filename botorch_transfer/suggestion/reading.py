@@ -559,12 +559,10 @@ def read_tables(
     runs = runs if runs is None else with_numbers(runs, space.number_columns)
     used = {*space.columns, task, status, *(name for o in outcomes for name in o.columns)}
     for table in (history, runs):
-        if table is not None:
-            warn_of_summaries(table, used)
+        warn_of_summaries(table, used)
     history, runs = measured([history, runs], outcomes, status, task, places)
     for table in (history, runs) if curves is None else ():
-        if table is not None:
-            warn_of_unfinished(table, outcomes, status)
+        warn_of_unfinished(table, outcomes, status)
     outcomes = [_in_per_cent(outcome, (history, runs)) for outcome in outcomes]
     own_curves: dict[str, OwnCurves] = {}
     if curves is not None:

@@ -371,7 +371,7 @@ def test_values_that_are_not_finite_are_refused(representative, name, value):
     X, Y = FAMILY.target(3)
     data = {"train_X": X, "train_Y": Y, "train_Yvar": torch.ones_like(Y)}
     data[name][1, 0] = value
-    with pytest.raises(InputDataError, match=f"{name} has NaN or infinite values"):
+    with pytest.raises(InputDataError, match=f"{name} has a value that is NaN, infinite"):
         representative.build(**data)
 
 

@@ -356,10 +356,12 @@ def test_linear_relations_are_told(caplog):
     frame = pd.DataFrame({"T": T, "T_F": (1.8 * T + 32).round(), "p": p, "task": "u"})
     guess_space(frame, task="task")
     guess_space(frame.assign(T_F=T - 30 * p), task="task")
-    guess_space(frame.assign(T_F=T - 30 * p + rng.normal(0, 3, 12)), task="task")
+    guess_space(frame.assign(T_F=T - 30 * p + rng.normal(0, 5, 12)), task="task")
     told = " are linearly related in all old runs: leave out measurements and repeated quantities"
     found = [message.removesuffix(told) for message in caplog.messages]
     assert found == ["'T' and 'T_F'", "'T' and 'T_F' and 'p'"]
+    guess_space(frame.assign(T_F=100 - T + rng.normal(0, 2, 12)), task="task")
+    assert "'T_F' nearly follows 'T': add it to leave_out= if" in caplog.text
 
 
 def test_dates_among_choices_are_told(caplog):
