@@ -62,6 +62,18 @@ def test_one_dataset_a_task_in_order_of_appearance():
     assert task_names(list(datasets.values())) == ["b", "a"]
 
 
+def test_a_task_in_another_unit_is_told(caplog):
+    height = np.tile([1.0, 1.5, 2.0, 1.2, 1.8], 3) + np.repeat([0.0, 0.1, 0.2], 5)
+    frame = pd.DataFrame({"x": np.tile(np.linspace(0, 1, 5), 3), "task": [*"aaaaabbbbbccccc"]})
+    for factor in (1, 1000):
+        wrong = frame.assign(height=np.where(frame["task"] == "b", factor * height, height))
+        from_dataframe(wrong, LINE.parameters[:1], "height", "task", goal="max")
+    (message,) = caplog.messages
+    assert message.startswith(
+        "'height' of task 'b' is far from the outcomes of all old tasks, 1 to"
+    )
+
+
 def test_a_task_with_one_outcome_is_told(caplog):
     frame = table(dataset=[*"aaaab"], accuracy=[0.0] * 4 + [0.5])
     read(pd.concat([frame, frame.tail(1).assign(accuracy=0.7)], ignore_index=True))
