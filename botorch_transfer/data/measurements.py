@@ -549,9 +549,10 @@ def _leave_out_codes(tables: Sequence[DataFrame], outcome: Outcome, task: str | 
             fate = table[FATE].mask(is_code & is_open, "ended")
             table[FATE] = fate.mask(is_code, "failed") if is_bad else fate
             table[outcome.name] = table[outcome.name].mask(is_code)
-    # Next to large outcomes, -1 may mean a missing outcome.
+    # Next to large outcomes, or below losses and percentages, -1 may mean a missing outcome.
     rest, times = others[others != -1], (others == -1).sum()
-    if len(rest) and rest.min() >= 0 and np.quantile(rest, 0.5 * (times > 1)) >= 10:
+    is_best = outcome.sign < 0 or in_per_cent(outcome.name)
+    if len(rest) and rest.min() >= 0 and (is_best or np.quantile(rest, 0.5 * (times > 1)) >= 10):
         for cells in (table[outcome.name] for table in tables):
             log_cell(cells == -1, cells, "which may mean a missing outcome: if so, empty the cell")
     best = np.sort(outcome.sign * others)

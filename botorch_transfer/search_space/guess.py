@@ -215,6 +215,8 @@ def guess_space(
     unused |= (copies := _copies(frame, [name for name in columns if name not in unused]))
     left = [name for name in columns if name not in unused]
     for name in left:
+        if words_of(name) & {"measured", "observed", "actual", "after", "gemessen"}:
+            logger.warning("Add %r to leave_out= if it is measured in a run", name)
         if step is None and STEPS.fullmatch(name):
             message = "%r may be the step of a learning curve: if it is, set step= to this column"
             logger.warning(message, name)

@@ -317,6 +317,8 @@ def test_words_beside_a_number(cell, failed):
 def test_an_outcome_of_minus_one_may_mean_a_missing_outcome(caplog):
     for cells in ("-1 0 30 80", "-1 -1 0 2 80", "-1 -1 -3 30 80", "-1 -1 0 30 80", "-1 20 80"):
         measured([None, DataFrame({"y": cells.split()})], [Outcome("y", 1.0)])
+    for cells, sign in (("-1 2 3", -1.0), ("-1 2 3", 1.0), ("-1 -2 3", -1.0)):
+        measured([None, DataFrame({"y": cells.split()})], [Outcome("y", sign)])
     told = "which may mean a missing outcome: if so, empty the cell."
-    rows = ("row 0 (and one more row)", "row 0")
+    rows = ("row 0 (and one more row)", "row 0", "row 0")
     assert caplog.messages == [f"The column 'y' has -1.0 in {row}, {told}" for row in rows]

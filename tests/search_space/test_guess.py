@@ -369,6 +369,11 @@ def test_dates_among_choices_are_told(caplog):
     assert "has '2. Mai' (it looks like a date) in row 1 (and 7 more rows), maybe" in caplog.text
 
 
+def test_a_measured_column_is_told(caplog):
+    guess_space(pd.DataFrame({"T": [1.0, 2.0, 4.0], "weight_after_g": [7.0, 8.0, 9.0]}))
+    assert "Add 'weight_after_g' to leave_out= if it is measured in a run" in caplog.text
+
+
 def test_a_column_of_runs_is_no_column_of_tasks(caplog):
     guess_space(pd.DataFrame({"x": [1.0, 2.0, 4.0], "id": [7, 8, 9]}), task="id")
     assert "Each row has a 'id' of its own: does this column name runs, not" in caplog.text
