@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from inspect import signature
 from os import PathLike
 from typing import Any, cast
 
@@ -34,7 +33,6 @@ from ax.generators.torch.botorch_modular.utils import ModelConfig
 from ax.storage.botorch_modular_registry import register_acquisition, register_model
 from ax.storage.json_store.registry import CORE_DECODER_REGISTRY, CORE_ENCODER_REGISTRY
 from ax.storage.transform_registry import register_transform
-from botorch import optim
 
 from botorch_transfer import models, report
 from botorch_transfer.average.transfer import TransferGP
@@ -149,7 +147,7 @@ def transfer_generation_strategy(
         The strategy; without old runs, Ax's default strategy.
 
     Raises:
-        UserInputError: If the history cannot be read, or an option is unknown or has no effect.
+        UserInputError: If the history cannot be read, or an option has no effect.
         TypeError: If ``model`` is not a class of transfer models, or the history has none of the
             four forms.
 
@@ -178,10 +176,6 @@ def transfer_generation_strategy(
         if history is not None:
             logger.warning("The history has no runs: Ax's default strategy is used.")
         return choose_generation_strategy(struct=GenerationStrategyDispatchStruct())
-    optimizers = [f for f in optim.__all__ if f.startswith(("optimize_acqf", "gen_batch"))]
-    known = {name for f in optimizers for name in signature(getattr(optim, f)).parameters}
-    if unknown := sorted({*(optimizer_options or ())} - known):
-        raise UserInputError(f"optimizer_options has the unknown {unknown[0]!r}: correct its name.")
     options = {**(model_options or {}), "pretraining": dict(pretraining or {})}
     name = model.__name__
     config = ModelConfig(botorch_model_class=model, model_options=options, name=name)

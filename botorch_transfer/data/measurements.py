@@ -518,14 +518,16 @@ def _fates(frame: DataFrame, status: str | None, task: str | None) -> NDArray[An
     return fate
 
 
-def warn_of_unfinished(frame: DataFrame | None, outcomes: Sequence[Outcome], status: str) -> None:
-    """Warns of runs with an outcome and a status of runs that have not ended."""
+def warn_of_status(frame: DataFrame | None, outcomes: Sequence[Outcome], status: str) -> None:
+    """Warns of runs with an outcome that have not ended, and of ended runs without an outcome."""
     if frame is not None and status in frame:
         words = frame[status].map(_word)
         known = frame.filter([outcome.name for outcome in outcomes]).notna().any(axis=1)
         early = known & words.isin((NEUTRAL | EMPTY) - DONE - {"nan", "na", "n a", "none", "null"})
         reason = "but the run has an outcome, which counts: empty the outcome if it is not final"
         log_cell(early, frame[status], reason)
+        late, reason = ~known & words.isin(DONE), "but the run has no outcome: fill in the outcome"
+        log_cell(late, frame[status], reason)
 
 
 # ------------------------------------------------------------------------------------------- codes

@@ -14,6 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from itertools import combinations
 from typing import Any, cast
 
 import numpy as np
@@ -258,6 +259,10 @@ def guess_space(
     if not found:
         problem = "No column is left as a parameter: add columns with the settings of each run."
         raise InputDataError(f"{problem} Left out: {listed}." if unused else problem)
+    gaps = frame[[n for n, p in found.items() if p.active_if is None and frame[n].hasnans]].isna()
+    for a, b in combinations(gaps, 2):
+        if (gaps[a] != gaps[b]).all():
+            logger.warning("No row has both %r and %r: if both mean the same, use one name", a, b)
     # A constraint on a sum needs parameters with a linear scale.
     for name in () if task is None else warn_of_relations(frame, [*found.values()]):
         found[name] = replace(cast(Any, found[name]), log=False)

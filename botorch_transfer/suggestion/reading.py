@@ -30,7 +30,7 @@ from botorch_transfer.data.measurements import (
     Range,
     measured,
     numbers,
-    warn_of_unfinished,
+    warn_of_status,
 )
 from botorch_transfer.data.tables import (
     NO_DATA,
@@ -562,7 +562,7 @@ def read_tables(
         warn_of_summaries(table, used)
     history, runs = measured([history, runs], outcomes, status, task, places)
     for table in (history, runs) if curves is None else ():
-        warn_of_unfinished(table, outcomes, status)
+        warn_of_status(table, outcomes, status)
     outcomes = [_in_per_cent(outcome, (history, runs)) for outcome in outcomes]
     own_curves: dict[str, OwnCurves] = {}
     if curves is not None:

@@ -179,7 +179,6 @@ def test_an_empty_history_falls_back_with_one_line(make_client, history, caplog)
         ({"history": {"monday": (torch.rand(3, 1),) * 2}}, "has no task names: give {metric: {"),
         ({"history": [], "task": "day"}, "task= only applies to a table"),
         ({"history": FRAME, "task": "day"}, "no column 'day'"),
-        ({"history": FRAME, "optimizer_options": {"num_restart": 2}}, "unknown 'num_restart'"),
         ({"pretraining": {"steps": 3}}, "Options have no effect without history="),
     ],
 )

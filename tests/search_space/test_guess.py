@@ -369,6 +369,13 @@ def test_dates_among_choices_are_told(caplog):
     assert "has '2. Mai' (it looks like a date) in row 1 (and 7 more rows), maybe" in caplog.text
 
 
+def test_columns_that_complement_one_another_are_told(caplog):
+    T = np.linspace(1, 9, 8)
+    first = pd.DataFrame({"T": T, "k": T[::-1] ** 2, "task": "a"})
+    guess_space(pd.concat([first, first.rename(columns={"T": "temp"})]), task="task")
+    assert "No row has both 'T' and 'temp': if both mean the same, use one name" in caplog.text
+
+
 def test_a_measured_column_is_told(caplog):
     guess_space(pd.DataFrame({"T": [1.0, 2.0, 4.0], "weight_after_g": [7.0, 8.0, 9.0]}))
     assert "Add 'weight_after_g' to leave_out= if it is measured in a run" in caplog.text

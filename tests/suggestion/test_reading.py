@@ -284,6 +284,8 @@ def test_unfinished_runs_with_an_outcome_and_summaries_are_told(caplog):
     runs = SPACE.sample(3, seed=8).assign(loss=[0.5, 0.25, None], no=["1", "2", "mean"])
     read_study(SPACE, _old(), runs.assign(status=["done", "Queued", "running"]))
     early, summary = sorted(caplog.messages, reverse=True)
+    read_study(SPACE, _old(), runs.assign(status="Done"))
+    assert "has 'Done' in row 2, but the run has no outcome: fill in the" in caplog.text
     assert "'status' has 'Queued' in row 1, but the run has an outcome" in early
     assert "'no' has 'mean' in row 2, maybe a summary of other rows: drop" in summary
     caplog.clear()
