@@ -526,8 +526,8 @@ def warn_of_status(frame: DataFrame | None, outcomes: Sequence[Outcome], status:
         early = known & words.isin((NEUTRAL | EMPTY) - DONE - {"nan", "na", "n a", "none", "null"})
         reason = "but the run has an outcome, which counts: empty the outcome if it is not final"
         log_cell(early, frame[status], reason)
-        late, reason = ~known & words.isin(DONE), "but the run has no outcome: fill in the outcome"
-        log_cell(late, frame[status], reason)
+        late = ~known & words.isin(DONE) & (frame[FATE] == "")
+        log_cell(late, frame[status], "but the run has no outcome: fill in the outcome")
 
 
 # ------------------------------------------------------------------------------------------- codes
