@@ -337,7 +337,7 @@ def read_history(
             is_run = len(tasks) == len(frame) > 1
             logger.warning(text, outcome.name, named if is_run else ", so old runs do not help")
         elif many := [name for name in constant if len(data[name].Y) > ENOUGH_SAME]:
-            text = "All runs of task %r have one value of %r: empty the cells if it is no result"
+            text = "All runs of task %r have one value of %r: empty cells without a true result"
             logger.warning(text, many[0], outcome.name)
         groups = {f"task {k!r}": outcome.original(task.Y[:, 0]).numpy() for k, task in data.items()}
         for problem in (problems := list(mixed_outcomes(groups, outcome.name))):

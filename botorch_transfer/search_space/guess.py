@@ -82,7 +82,7 @@ MANY_EMPTY = 0.05
 #: Pattern of choices that may stand for an unknown value.
 UNKNOWN = r"[?–—-]+|<?(NA|na)>?|(?i:\W*(n[/. ]a|#nv|nan|unknown|missing|tbd|not (known|given))\W*)"
 
-#: Pattern of names of columns that hold the place, time, number or seed of a run.
+#: Pattern of names of columns with the place, time, number or seed of a run, or with comments.
 NOTES = re.compile(
     r"(?i)[\W_\d]*((row|plate|well|date|time ?stamp|started|finished|id|uuid|barcode|index|unnamed|"
     r"no|nr|number|run|experiment|entry|at|(random[ _]?)?seed|random[ _]?state|fold|split"

@@ -77,7 +77,7 @@ def test_a_task_in_another_unit_is_told(caplog):
 def test_a_task_with_one_outcome_is_told(caplog):
     frame = table(dataset=[*"aaaab"], accuracy=[0.0] * 4 + [0.5])
     read(pd.concat([frame, frame.tail(1).assign(accuracy=0.7)], ignore_index=True))
-    told = "All runs of task 'a' have one value of 'accuracy': empty the cells if it is no res"
+    told = "All runs of task 'a' have one value of 'accuracy': empty cells without a true result"
     assert told in caplog.text
 
 
