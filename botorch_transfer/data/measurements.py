@@ -244,8 +244,8 @@ CELL = re.compile(
 #: outcomes, must have other values.
 TOO_GOOD, ENOUGH, MOST = 3.0, 5, 0.8
 
-#: A loss of zero is implausible if the smallest other loss is above ``NEAR_ZERO`` times the median
-#: of the other losses. Nothing is checked if all outcomes are whole numbers.
+#: An outcome of zero is implausible if the smallest other outcome is above ``NEAR_ZERO`` times the
+#: median of the other outcomes. Losses are not checked if all losses are whole numbers.
 NEAR_ZERO = 0.3
 
 #: Pattern of units in per cent or per mille.
@@ -551,12 +551,20 @@ def _leave_out_codes(tables: Sequence[DataFrame], outcome: Outcome, task: str | 
             fate = table[FATE].mask(is_code & is_open, "ended")
             table[FATE] = fate.mask(is_code, "failed") if is_bad else fate
             table[outcome.name] = table[outcome.name].mask(is_code)
-    # Next to large outcomes, or below losses and percentages, -1 may mean a missing outcome.
-    rest, times = others[others != -1], (others == -1).sum()
+    # Next to large outcomes, or below losses and percentages, -1 may mean a missing outcome. Zeros
+    # may also mean missing outcomes if they repeat, and if all other outcomes are far above zero.
     is_best = outcome.sign < 0 or in_per_cent(outcome.name)
-    if len(rest) and rest.min() >= 0 and (is_best or np.quantile(rest, 0.5 * (times > 1)) >= 10):
-        for cells in (table[outcome.name] for table in tables):
-            log_cell(cells == -1, cells, "which may mean a missing outcome: if so, empty the cell")
+    for code in (-1, 0):
+        rest, times = others[others != code], (others == code).sum()
+        if len(rest) == 0 or rest.min() < 0:
+            continue
+        is_likely = is_best or np.quantile(rest, 0.5 * (times > 1)) >= 10
+        if code == 0:
+            is_likely = outcome.sign > 0 and times > 1 and rest.min() > NEAR_ZERO * np.median(rest)
+        for cells in (table[outcome.name] for table in tables if is_likely):
+            log_cell(
+                cells == code, cells, "which may mean a missing outcome: if so, empty the cell"
+            )
     best = np.sort(outcome.sign * others)
     rest = best[best < best.max(initial=-np.inf)]  # without the best value, which may repeat
     is_most = len(rest) >= max(ENOUGH, MOST * len(best))

@@ -349,11 +349,10 @@ def _of_column(tasks: Mapping[str, Array], parameter: Parameter) -> Iterator[tup
     marks = parameter.decode(unit)[parameter.name].to_numpy(dtype=np.float64)
     (lower, upper), reference = marks[:2], marks[2:]
     words = re.sub(r"(?<=[a-z])(?=[A-Z])|[_\d]", " ", parameter.name)
-    # On a logarithmic scale, an offset can make any values fit, so offsets are not tried.
     usual = {
         text: (factor, offset)
         for text, (factor, offset, names) in CONVERSIONS.items()
-        if re.search(names, words, re.IGNORECASE) and not (offset and parameter.log)
+        if re.search(names, words, re.IGNORECASE)
     }
     rounding = 1e-6 * max(abs(lower), abs(upper))
     strange, compared = dict[str, Array](), dict[str, Array]()

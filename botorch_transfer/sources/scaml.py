@@ -163,15 +163,6 @@ class ScaMLGP(SourcePosteriorGP):
         """The source tasks' weights, a ``batch_shape x M`` tensor; zero for unselected tasks."""
         return self.task_weights.all_weights
 
-    @weights.setter
-    def weights(self, value: Tensor) -> None:
-        weights = self.task_weights
-        value = torch.as_tensor(value).to(weights.raw_weights)
-        value = value.expand(*weights.batch_shape, weights.num_tasks)
-        counts = value.reshape(-1, weights.num_tasks).any(dim=0) | (not self._has_too_many_sources)
-        weights.select(counts.nonzero().squeeze(-1))
-        weights.weights = value[..., counts]
-
 
 # --------------------------------------------------------------------------------- screening
 

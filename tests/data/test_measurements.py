@@ -314,11 +314,14 @@ def test_words_beside_a_number(cell, failed):
     assert frame["y"].isna().tolist() == [failed, False]
 
 
-def test_an_outcome_of_minus_one_may_mean_a_missing_outcome(caplog):
+def test_minus_one_and_zero_may_mean_a_missing_outcome(caplog):
     for cells in ("-1 0 30 80", "-1 -1 0 2 80", "-1 -1 -3 30 80", "-1 -1 0 30 80", "-1 20 80"):
         measured([None, DataFrame({"y": cells.split()})], [Outcome("y", 1.0)])
     for cells, sign in (("-1 2 3", -1.0), ("-1 2 3", 1.0), ("-1 -2 3", -1.0)):
         measured([None, DataFrame({"y": cells.split()})], [Outcome("y", sign)])
+    for cells, sign in (("0 0 7 8", 1.0), ("0 0 1 80", 1.0), ("0 7 8", 1.0), ("0 0 7 8", -1.0)):
+        measured([None, DataFrame({"y": cells.split()})], [Outcome("y", sign)])
     told = "which may mean a missing outcome: if so, empty the cell."
-    rows = ("row 0 (and one more row)", "row 0", "row 0")
-    assert caplog.messages == [f"The column 'y' has -1.0 in {row}, {told}" for row in rows]
+    two, one = "row 0 (and one more row)", "row 0"
+    rows = (f"-1.0 in {two}", f"-1.0 in {one}", f"-1.0 in {one}", f"0.0 in {two}")
+    assert caplog.messages == [f"The column 'y' has {row}, {told}" for row in rows]

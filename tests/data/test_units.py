@@ -16,6 +16,7 @@ from botorch_transfer.search_space import (
     IntegerParameter,
     OrdinalParameter,
     SearchSpace,
+    guess_space,
 )
 from botorch_transfer.suggestion import read_study
 from tests.suggestion.brief_search import brief_search
@@ -78,7 +79,6 @@ def test_random_tables(wide):
 
 @pytest.mark.parametrize("space", ["svm", "gbm", "mlp", "forest"])
 def test_no_false_alarm_on_parts_of_the_shipped_history(space):
-    # On a logarithmic scale, an offset can make anything alike.
     history = load_tuning_history(space)
     for size, seed in ((8, 0), (15, 0), (30, 0), (60, 1), (150, 0)):
         part = history.sample(frac=1.0, random_state=seed).groupby("task").head(size)
@@ -256,6 +256,17 @@ def test_a_study_is_compared_with_old_tasks():
     assert found == [[], [], [told]]
     wrong = old.assign(T=T + 300 * (old["task"] == "a"))  # an old task does not concern the study
     assert wrong_units(wrong, space, "task") != wrong_units(wrong, space, "task", old[["T"]]) == []
+
+
+def test_a_task_in_kelvin_within_a_guessed_range():
+    T = np.array([20, 25, 35, 50, 80, 120.0])
+    old = pd.DataFrame({"task": np.repeat([*"abcd"], 6), "T": np.concatenate([T, T, T, T + 273])})
+    space = guess_space(old, task="task")
+    assert space.parameters[0].log
+    (found,) = wrong_units(old, space, "task")
+    assert found.startswith(
+        "'T' of task 'd' differs from most tasks, but fits if reduced by 273.15"
+    )
 
 
 def test_a_study_in_another_unit_on_a_wide_range():
