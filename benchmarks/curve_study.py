@@ -14,6 +14,7 @@ which the curves are shuffled among tasks, or all losses have the opposite sign.
 
 import argparse
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,11 +29,11 @@ from benchmarks.markdown import markdown_table
 from benchmarks.old_runs import without_data_set
 from benchmarks.optuna_study import ask, finished_trial
 from botorch_transfer.curves import WIDTH_90, Curve, CurvePrior
-from botorch_transfer.datasets import load_learning_curves, tuning_search_space
+from botorch_transfer.datasets import tuning_search_space
 from botorch_transfer.models import ScaMLGP
 from botorch_transfer.old_studies import value_of
 from botorch_transfer.optuna import TransferPruner, TransferSampler
-from botorch_transfer.search_space import SearchSpace
+from botorch_transfer.search_space import IntegerParameter, OrdinalParameter, SearchSpace
 
 #: The five tasks of `stopping`. The rules of `TransferPruner` were chosen on other tasks.
 TASKS = (
@@ -46,6 +47,32 @@ TASKS = (
 SHARES = (0.1, 0.25, 0.5)
 #: Number of partial curves that are predicted together; number of complete runs of the new task.
 GROUP, OWN = 4, 5
+
+
+def load_learning_curves(space: str) -> pd.DataFrame:
+    """Loads learning curves of scikit-learn classifiers on the tasks of the tuning history.
+
+    On each of the 18 tasks, 40 configurations of the MLP were trained for 30 epochs, and 20
+    configurations of gradient boosting for 80 stages. The loss is evaluated on a held-out half of
+    the task's classification data.
+
+    Args:
+        space: `"mlp"` or `"gbm"`.
+
+    Returns:
+        A table with one row per step: `task`, `run` (the number of the run on the task), the
+        parameters (without `n_estimators`), `step`, and `log_loss` (nats per sample, minimized).
+        `log_loss` is NaN after training diverged.
+    """
+    path = Path(__file__).with_name("learning_curves.csv.gz")
+    runs = pd.read_csv(path, low_memory=False).query("space == @space")
+    runs = runs.assign(log_loss=runs["losses"].str.split())
+    curves = runs.explode("log_loss").astype({"log_loss": float}).reset_index(drop=True)
+    curves["step"] = curves["every"] * (curves.groupby(["task", "run"]).cumcount() + 1)
+    known = [p for p in tuning_search_space(space).parameters if p.name in runs]
+    kinds = IntegerParameter, OrdinalParameter
+    curves = curves.astype({p.name: "int64" for p in known if isinstance(p, kinds)})
+    return curves[["task", "run", *(p.name for p in known), "step", "log_loss"]]
 
 
 def power_law(steps: NDArray[Any], values: NDArray[Any], full: float) -> float:

@@ -1,9 +1,11 @@
-"""Records the learning curves that ship with the package: an MLP by epochs, boosting by stages.
+"""Records the learning curves of `curve_study`: an MLP by epochs, boosting by stages.
 
-    python -m benchmarks.measure_curves --out botorch_transfer/datasets/learning_curves.csv.gz
+    python -m benchmarks.measure_curves --out benchmarks/learning_curves.csv.gz
 
 The tuning history has the same tasks and configurations (`history_spaces.sample_configs`). Each run
-trains on half of a task's rows, and measures the loss on the other half at each step.
+trains on half of a task's rows, and measures the loss on the other half at each step. Each row of
+the file is a run: `losses` has the losses in order, with four significant digits, and `every` is
+the number of steps between two losses. Two runs diverged; their later losses are empty.
 """
 
 import argparse

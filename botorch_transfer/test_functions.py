@@ -1,9 +1,8 @@
 r"""Families of synthetic tasks: BoTorch test functions with random parameters.
 
 Each class is a family, and each object is one task of the family. :class:`TaskFamily` draws tasks
-and finds their optima. Alpine, Branin, Forrester, and Hartmann in three and six dimensions are
-families of the ScaML-GP and hierarchical GP papers. All functions are minimized; negate them for
-models.
+and finds their optima. Alpine, Branin, and Hartmann in three and six dimensions are families of the
+ScaML-GP and hierarchical GP papers. All functions are minimized; negate them for models.
 
 .. [Tighineanu2022hierarchical]
     P. Tighineanu et al. Transfer Learning with Gaussian Processes for Bayesian Optimization.
@@ -46,8 +45,8 @@ class TaskFamily(SyntheticTestFunction):
         dtype: The dtype of the bounds.
 
     Example:
-        >>> from botorch_transfer.test_functions import ForresterFamily
-        >>> target, sources = ForresterFamily.sample_problem(num_sources=2, seed=0, negate=True)
+        >>> from botorch_transfer.test_functions import BraninFamily
+        >>> target, sources = BraninFamily.sample_problem(num_sources=2, seed=0, negate=True)
         >>> history = {name: task.sample_data(20, seed=1) for name, task in sources.items()}
         >>> SourceGPs.fit(history, num_restarts=0).task_names
         ('source 0', 'source 1')
@@ -292,44 +291,6 @@ class BraninFamily(TaskFamily):
         x1, x2 = X.unbind(dim=-1)
         valley = x2 - self.b * x1.square() + self.c * x1 - self.r
         return self.a * valley.square() + self.s * (1 - self.t) * x1.cos() + self.s
-
-
-class ForresterFamily(TaskFamily):
-    r"""A task of the Forrester family, App. C.1 (Eq. 37) of [Tighineanu2022hierarchical]_.
-
-    .. code-block:: text
-
-        f(x) = a (6 x - 2)² sin(12 x - 4) + b (x - 1/2) - c
-
-    on ``[0, 1]``, minimized. :meth:`sample` draws each parameter uniformly from its range. The
-    defaults give the Forrester function. If the slope ``b`` is large and ``a`` is small, the
-    optimum moves from 0.76 towards the left bound.
-
-    Args:
-        a: The factor of the oscillation. Range: 0.2 to 3.
-        b: The slope. Range: -5 to 15.
-        c: The offset that is subtracted. Range: -5 to 5.
-        **options: ``noise_std``, ``negate``, ``bounds`` and ``dtype``; see :class:`TaskFamily`.
-
-    Example:
-        >>> task = ForresterFamily()
-        >>> print(f"{task.optimal_value:.3f} at {task.optimizers.item():.3f}")
-        -6.021 at 0.757
-    """
-
-    dim = 1
-    _bounds = [(0.0, 1.0)]  # noqa: RUF012
-    _check_grad_at_opt = False
-    _ranges: ClassVar[Ranges] = {"a": (0.2, 3.0), "b": (-5.0, 15.0), "c": (-5.0, 5.0)}
-
-    def __init__(self, a: float = 1.0, b: float = 0.0, c: float = 0.0, **options: Any) -> None:
-        self.a, self.b, self.c = a, b, c
-        super().__init__(**options)
-
-    def _evaluate_true(self, X: Tensor) -> Tensor:
-        x = X.squeeze(-1)
-        wave = (6 * x - 2).square() * (12 * x - 4).sin()
-        return self.a * wave + self.b * (x - 0.5) - self.c
 
 
 class HartmannFamily(TaskFamily):

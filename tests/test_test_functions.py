@@ -17,13 +17,12 @@ from scipy.optimize import differential_evolution
 from botorch_transfer.test_functions import (
     AlpineFamily,
     BraninFamily,
-    ForresterFamily,
     Hartmann3Family,
     Hartmann6Family,
     TaskFamily,
 )
 
-FAMILIES = [AlpineFamily, BraninFamily, ForresterFamily, Hartmann3Family, Hartmann6Family]
+FAMILIES = [AlpineFamily, BraninFamily, Hartmann3Family, Hartmann6Family]
 
 
 class Parabola(TaskFamily):
@@ -183,11 +182,6 @@ def test_the_search_for_the_optimum_begins_where_it_is_low():
             [2.0, 3.0],
             0.7 * (3.0 - 0.12 * 4 + 1.3 * 2 - 5.5) ** 2 + 9 * 0.96 * math.cos(2.0) + 9,
         ),
-        (
-            ForresterFamily(a=2.0, b=-3.0, c=1.5),
-            [0.3],
-            2 * (6 * 0.3 - 2) ** 2 * math.sin(12 * 0.3 - 4) - 3 * (0.3 - 0.5) - 1.5,
-        ),
     ],
 )
 def test_formulas(task, x, expected):
@@ -224,15 +218,6 @@ def test_branin_defaults_are_the_original_function():
     assert task.optimal_value == pytest.approx(original.optimal_value, abs=1e-5)
 
 
-def test_forrester_the_original_has_its_known_optimum_and_inflection():
-    task = ForresterFamily()
-    assert task.optimal_value == pytest.approx(-6.02074, abs=1e-5)
-    assert task.optimizers.item() == pytest.approx(0.75725, abs=1e-5)
-    x = torch.tensor([[1 / 3]], dtype=torch.double, requires_grad=True)
-    (gradient,) = torch.autograd.grad(task(x), x)
-    assert gradient.item() == pytest.approx(0.0, abs=1e-10)
-
-
 HARTMANN = {3: Hartmann3Family, 6: Hartmann6Family}
 
 
@@ -254,7 +239,6 @@ RANGES = {
         "s": (8.0, 12.0),
         "t": (0.03, 0.05),
     },
-    ForresterFamily: {"a": (0.2, 3.0), "b": (-5.0, 15.0), "c": (-5.0, 5.0)},
 }
 
 

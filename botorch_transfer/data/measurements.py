@@ -217,6 +217,9 @@ NEUTRAL = DONE | _words(
     "ongoing, open, todo, to do, new"
 )
 
+#: Words in the names of columns that may have the status of runs.
+STATUSES = _words("state, status, note, notes, comment, comments, remark, remarks, bemerkung")
+
 #: Words in an outcome or a status that mean an empty cell.
 EMPTY = _words("nan, na, n a, none, null, pending, running, waiting, tbd, in progress")
 
@@ -421,8 +424,9 @@ def _errors(frame: DataFrame, name: str, values: Array, task: str | None) -> Arr
     outcomes = Series(values).groupby(np.asarray(group))
     spread = outcomes.transform("max") - outcomes.transform("min")
     is_large = given & (errors > spread) & (outcomes.transform("count") >= ENOUGH)
+    is_large |= given & (errors > values) & (np.nanmin(values, initial=np.inf) > 0)
     if 2 * is_large.sum() > given.sum():
-        text = "Check %r: most standard errors, such %s, exceed all outcome differences in the task"
+        text = "Check %r: most standard errors, such %s, exceed the outcomes or their differences"
         logger.warning(text, name, _cell(frame, task, name, int(is_large.argmax())))
     known = values[needed & ~np.isin(values, codes(values))]
     is_code = given & np.isin(errors, parameter_codes(errors[given], known))
@@ -501,8 +505,8 @@ def _fates(frame: DataFrame, status: str | None, task: str | None) -> NDArray[An
     """
     known = {"", *NEUTRAL, *EMPTY}
     if status not in frame:
-        for name in [n for n in frame if status and words_of(str(n)) & {"state", "status"}]:
-            fates = {word: _fate(word) for word in map(_word, frame[name])}
+        for name in [n for n in frame if status and words_of(str(n)) & STATUSES]:
+            fates = {w: _fate(w) or w in NEUTRAL - DONE for w in map(_word, frame[name])}
             if any(fates.values()) and all(fates[word] or word in known for word in fates):
                 text = "%r may be the status of runs: give status=%r, or name the column 'status'"
                 logger.warning(text, name, name)
@@ -551,20 +555,15 @@ def _leave_out_codes(tables: Sequence[DataFrame], outcome: Outcome, task: str | 
             fate = table[FATE].mask(is_code & is_open, "ended")
             table[FATE] = fate.mask(is_code, "failed") if is_bad else fate
             table[outcome.name] = table[outcome.name].mask(is_code)
-    # Next to large outcomes, or below losses and percentages, -1 may mean a missing outcome. Zeros
-    # may also mean missing outcomes if they repeat, and if all other outcomes are far above zero.
-    is_best = outcome.sign < 0 or in_per_cent(outcome.name)
-    for code in (-1, 0):
-        rest, times = others[others != code], (others == code).sum()
-        if len(rest) == 0 or rest.min() < 0:
-            continue
-        is_likely = is_best or np.quantile(rest, 0.5 * (times > 1)) >= 10
-        if code == 0:
-            is_likely = outcome.sign > 0 and times > 1 and rest.min() > NEAR_ZERO * np.median(rest)
-        for cells in (table[outcome.name] for table in tables if is_likely):
-            log_cell(
-                cells == code, cells, "which may mean a missing outcome: if so, empty the cell"
-            )
+    columns = [table[outcome.name] for table in tables if len(others)]
+    for cells in columns:
+        for code in (-1, 0):
+            if _may_be_missing(code, others, columns[0], outcome):
+                reason = "which may mean a missing outcome: if so, empty the cell"
+                log_cell(cells == code, cells, reason)
+        steps = cells.diff().rolling(ENOUGH)
+        is_series = (steps.min() == steps.max()) & (steps.max().abs() == 1)
+        log_cell(is_series, cells, "which continues a series of steps by 1: is it a measurement?")
     best = np.sort(outcome.sign * others)
     rest = best[best < best.max(initial=-np.inf)]  # without the best value, which may repeat
     is_most = len(rest) >= max(ENOUGH, MOST * len(best))
@@ -575,6 +574,25 @@ def _leave_out_codes(tables: Sequence[DataFrame], outcome: Outcome, task: str | 
     if is_zero or 0 < TOO_GOOD * spread < best[-1] - rest[-1]:
         text = "%r has %g, far better than all other outcomes: correct the cell if it is wrong"
         logger.warning(text, outcome.name, outcome.sign * best[-1])
+
+
+def _may_be_missing(code: int, others: Array, first: Series, outcome: Outcome) -> bool:
+    """Returns whether ``code``, -1 or 0, may mean a missing outcome.
+
+    Args:
+        code: The number.
+        others: The outcomes of all tables.
+        first: The outcomes of the first table, such as old runs.
+        outcome: The outcome.
+    """
+    rest, times = others[others != code], (others == code).sum()
+    if len(rest) == 0 or rest.min() < 0:
+        return False
+    if code == 0:  # far below all other outcomes, or only in the last table
+        is_far = outcome.sign > 0 and rest.min() > NEAR_ZERO * np.median(rest)
+        return bool(times > 1 and (is_far or (first.min() > 0 and first.count() > 2 * ENOUGH)))
+    is_best = outcome.sign < 0 or in_per_cent(outcome.name)
+    return bool(is_best or np.quantile(rest, 0.5 * (times > 1)) >= 10)
 
 
 # ----------------------------------------------------------------------------------------- columns

@@ -101,10 +101,10 @@ NO_SHARES = {"loss", "rmse", "mse", "mae", "nll", "cost", "price", "time", "seco
 #: Words in the names of outcomes that may be negative in some tasks and positive in other tasks.
 SIGNED = {"r2", "reward", "return", "profit", "gain", "change", "likelihood", "elbo", "score"}
 
-#: A limit is far from the best value if the larger value is above ``MANY_TIMES`` times the smaller
+#: A limit is far from a value if the larger value is above ``MANY_TIMES`` times the smaller
 #: value. In a column in per cent, a task has another unit if its large outcomes are above 100 and
 #: above ``MANY_TIMES`` times the large outcomes of most tasks.
-MANY_TIMES = 10.0
+MANY_TIMES = 5.0
 
 #: Description of the runs of this study.
 STUDY = "this study"
@@ -228,6 +228,11 @@ def wrong_outcomes(
     if outcome.sign > 0 < bound < 1 < low and most <= 105 and is_share and not NO_SHARES & words:
         text = f"{name!r} is in per cent, but the limit {bound:g} seems to be a fraction"
         return f"{text}: multiply the limit by 100"
+    worst = outcome.sign * float((outcome.sign * every).min())
+    small, large = sorted((bound, worst))
+    if outcome.sign * (worst - bound) > 0 and large > MANY_TIMES * small > 0:
+        text = f"All runs are far from the limit {bound:g} of {name!r} (worst value: {worst:g})"
+        return f"{text}: check the unit"
     return None
 
 

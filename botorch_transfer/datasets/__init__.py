@@ -13,7 +13,7 @@ import pandas as pd
 
 from botorch_transfer.search_space import IntegerParameter, OrdinalParameter, SearchSpace
 
-__all__ = ["load_learning_curves", "load_tuning_history", "tuning_search_space"]
+__all__ = ["load_tuning_history", "tuning_search_space"]
 
 OUTCOMES = ["log_loss", "accuracy", "fit_seconds"]
 
@@ -75,48 +75,7 @@ def load_tuning_history(space: str | None = None) -> pd.DataFrame:
         return history
     known = tuning_search_space(space)
     history = history[history["space"] == space].reset_index(drop=True)
-    return _with_whole_numbers(history[["space", "task", *known.columns, *OUTCOMES]], known)
-
-
-def _with_whole_numbers(frame: pd.DataFrame, space: SearchSpace) -> pd.DataFrame:
-    """Converts the columns of integer and ordinal parameters to the dtype int64.
-
-    The file has these columns as floats, because their cells are empty in runs of other spaces.
-    """
+    history = history[["space", "task", *known.columns, *OUTCOMES]]
+    # The file has these columns as floats, because their cells are empty in runs of other spaces.
     kinds = IntegerParameter, OrdinalParameter
-    whole = [p.name for p in space.parameters if isinstance(p, kinds) and p.name in frame]
-    return frame.astype(dict.fromkeys(whole, "int64"))
-
-
-def load_learning_curves(space: str) -> pd.DataFrame:
-    """Loads learning curves of scikit-learn classifiers on the tasks of the tuning history.
-
-    Use these curves to test early stopping. On each of the 18 tasks, 40 configurations of the MLP
-    were trained for 30 epochs, and 20 configurations of gradient boosting for 80 stages. The loss
-    is evaluated on a held-out half of the task's classification data.
-
-    Args:
-        space: `"mlp"` or `"gbm"`.
-
-    Returns:
-        A table with one row per step: `task`, `run` (the number of the run on the task), the
-        parameters (without `n_estimators`), `step`, and `log_loss` (nats per sample, minimized).
-        `log_loss` is NaN after training diverged.
-
-    Raises:
-        ValueError: If there are no learning curves of this space.
-
-    Example:
-        >>> int(load_learning_curves("mlp")["step"].max())
-        30
-    """
-    if space not in ("gbm", "mlp"):
-        raise ValueError(f"There are no learning curves of {space!r}: choose 'mlp' or 'gbm'.")
-    runs = pd.read_csv(str(files(__package__) / "learning_curves.csv.gz"), low_memory=False)
-    runs = runs.query("space == @space")
-    runs = runs.assign(log_loss=runs["losses"].str.split())
-    curves = runs.explode("log_loss").astype({"log_loss": float}).reset_index(drop=True)
-    curves["step"] = curves["every"] * (curves.groupby(["task", "run"]).cumcount() + 1)
-    known = tuning_search_space(space)
-    parameters = [name for name in known.columns if name in runs]
-    return _with_whole_numbers(curves[["task", "run", *parameters, "step", "log_loss"]], known)
+    return history.astype({p.name: "int64" for p in known.parameters if isinstance(p, kinds)})

@@ -26,7 +26,6 @@ from typing import Any, Self
 import torch
 from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 
 @dataclass(frozen=True)
@@ -265,19 +264,6 @@ class Stationary:
             r2, log_scale = squared_distance(scaled, other), log_scale.unsqueeze(-1)
         return stationary_function(self.name).value(r2, log_scale)
 
-    def covariance(self, X: Tensor) -> Tensor:
-        """Evaluates the kernel between all pairs of inputs, with a closed-form gradient.
-
-        Args:
-            X: A ``... x n x d`` tensor of inputs.
-
-        Returns:
-            A ``... x n x n`` tensor. It is differentiable only once, with respect to the
-            hyperparameters and the inputs.
-        """
-        value: Any = _Covariance.apply(X, self.lengthscale, self.scale, self.name)
-        return value
-
     def make_kernel(self) -> ScaleKernel:
         """Builds a GPyTorch kernel with these hyperparameters; no parameter requires a gradient."""
         shape, dim = self.scale.shape, self.lengthscale.shape[-1]
@@ -297,15 +283,14 @@ def dense_covariance(kernel: Kernel, X: Tensor) -> Tensor:
     """Evaluates a kernel between all pairs of inputs.
 
     RBF and Matérn kernels, with or without a ``ScaleKernel``, are evaluated without GPyTorch's
-    overhead and with a closed-form gradient. GPyTorch evaluates any other kernel.
+    overhead. GPyTorch evaluates any other kernel.
 
     Args:
         kernel: The kernel.
         X: A ``... x n x d`` tensor of inputs.
 
     Returns:
-        A ``... x n x n`` tensor. It is differentiable at least once, with respect to the
-        hyperparameters and the inputs.
+        A ``... x n x n`` tensor, differentiable with respect to the hyperparameters and the inputs.
 
     Example:
         >>> dense_covariance(RBFKernel(), torch.zeros(2, 3))
@@ -314,35 +299,8 @@ def dense_covariance(kernel: Kernel, X: Tensor) -> Tensor:
     """
     stationary = Stationary.of(kernel)
     if stationary is not None:
-        return stationary.covariance(X)
+        return stationary.between(X, X)
     return kernel(X).to_dense()
-
-
-class _Covariance(torch.autograd.Function):
-    """Autograd function that evaluates a stationary kernel, with a closed-form gradient."""
-
-    @staticmethod
-    def forward(ctx: Any, X: Tensor, lengthscale: Tensor, scale: Tensor, name: str) -> Tensor:
-        scaled = X / lengthscale
-        r2, log_scale = squared_distance(scaled, scaled), scale.log()[..., None, None]
-        value, derivative = stationary_function(name).value_and_derivative(r2, log_scale)
-        ctx.save_for_backward(scaled, lengthscale, scale, value, derivative)
-        ctx.shape = X.shape
-        return value
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
-        scaled, lengthscale, scale, value, derivative = ctx.saved_tensors
-        (G,) = grad_outputs
-        products = torch.linalg.vecdot(G.flatten(-2), value.flatten(-2))
-        # The gradient of Σ_ij G_ij k(r2_ij) with respect to x_i is 2 Σ_j (H_ij + H_ji) (x_i - x_j),
-        # where H = G ∘ k'(r2).
-        H = G * derivative
-        for_scaled = gradient_in_inputs((H + H.mT).mul_(2.0), scaled)
-        for_lengthscale = -(for_scaled * scaled).sum_to_size(lengthscale.shape) / lengthscale
-        for_X = (for_scaled / lengthscale).sum_to_size(ctx.shape)
-        return for_X, for_lengthscale, products.sum_to_size(scale.shape) / scale, None
 
 
 def _with_ones(x: Tensor) -> Tensor:

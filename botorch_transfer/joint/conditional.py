@@ -589,7 +589,8 @@ class JointObjective(ClosedFormObjective):
             scale = given.get(f"outputscale {index}", one).reshape(one.shape)
             kernel = Stationary(self._names[index], lengthscale, scale)
             weights = tasks @ matrices[..., index, :, :] @ tasks.mT
-            return weights * kernel.covariance(X[:, rows])
+            points = X[:, rows]
+            return weights * kernel.between(points, points)
 
         if isinstance(self.kernel, IndependentSourcesKernel):
             value = self._of_blocks(part, Y, noise)

@@ -549,8 +549,8 @@ class PopulationObjective:
     def _likelihood(self, found: PopulationHyperparameters) -> Tensor:
         """Evaluates the negative log likelihood of one set of hyperparameters, a scalar tensor."""
         X, Y, is_inferred = self.tasks.X, self.tasks.Y, self.tasks.noise.isnan()
-        common = Stationary(self.kernel, found.lengthscale, found.outputscale).covariance(X)
-        own = Stationary(self.kernel, found.own_lengthscale, found.own_outputscale).covariance(X)
+        common = Stationary(self.kernel, found.lengthscale, found.outputscale).between(X, X)
+        own = Stationary(self.kernel, found.own_lengthscale, found.own_outputscale).between(X, X)
         within = (centred(own, self._reference) + LEVEL_VARIANCE) * self._same
         noise = torch.where(is_inferred, found.task_noise[self.tasks.task], self.tasks.noise)
         return nll(torch.zeros_like(Y), common + within, Y, noise=noise + _JITTER)

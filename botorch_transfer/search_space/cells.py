@@ -42,17 +42,18 @@ MONTH = (
 #: because spreadsheets turn a text such as ``2-5`` into a date such as ``2. Mai``.
 UNIT = rf"(?!{MONTH})(?:[^\W\d_]|[%‰°µ])[^\d\s]*(?:[-^]\d+)?"
 
-#: Patterns of cells with a date or a duration. ``REMARKS`` maps patterns of unusual cells to
-#: remarks for messages about such cells.
+#: Patterns of cells with a date, a duration or an error. ``REMARKS`` maps patterns of unusual cells
+#: to remarks for messages about such cells.
 DATE = (
     r"\s*(?:(?:19|20)\d\d([-/])(?:0?[1-9]|1[0-2])\1[0-3]?\d|\d\d?([./])\d\d?\2(?:\d{2,4})?"
     rf"|\d\d?[\s.-]*{MONTH}[\s.-]*(?:\d{{2,4}})?|{MONTH}[\s.-]*\d{{1,4}})(?:[ T]\d\d?:\d\d\S*)?\s*"
 )
 DURATION = r"\s*(?:-?\d+ days? \+?)?\d+:\d\d(?::\d\d\S*)?\s*"
+EXCEL_ERROR = r"\s*#(?:[A-Z/0]+[!?]|N/A|NV|#+)\s*"
 REMARKS = {
     DATE: " (it looks like a date)",
     DURATION: " (it looks like a duration: write a number, such as minutes)",
-    r"\s*#(?:[A-Z/0]+[!?]|N/A|NV)\s*": " (it is an error of Excel)",
+    EXCEL_ERROR: " (it is an error of Excel)",
     r"\s*[-+]?[1-9]\d{0,2}(?:[,' ]\d{3})+\s*": " (maybe with a separator of thousands)",
 }
 
@@ -131,6 +132,9 @@ SUMMARY = re.compile(
 
 #: Least number of distinct values of a parameter among which a typing error is searched.
 ENOUGH_LEVELS = 11
+
+#: Words that mean "true" and words that mean "false", in lower case.
+TRUE, FALSE = {"true", "yes", "y", "on", "1", "ja"}, {"false", "no", "n", "off", "0", "nein"}
 
 #: Maximum ratio of cells without a number to cells with a number in a column that is read as
 #: numbers.
@@ -418,14 +422,19 @@ def with_known(given: Mapping[str, Any] | None, known: Iterable[Any]) -> dict[st
 def warn_of_spellings(what: str, names: Iterable[Any]) -> None:
     """Warns of names that differ only in case, in blanks or in zeros, such as 1, 01 and 1.0.
 
+    If all names mean "true" or "false", such as "yes" and "0", also warns of names with the same
+    meaning.
+
     Args:
         what: The first words of the message.
         names: The names.
     """
     alike = defaultdict[str, list[str]](list)
-    for name in names:
-        text = "".join(stripped(str(name)).casefold().split())
-        alike[re.sub(r"^0*(\d+?)(?:\.0*)?$", r"\1", text)].append(repr(name))
+    texts = {repr(name): "".join(stripped(str(name)).casefold().split()) for name in names}
+    are_flags = {*texts.values()} <= TRUE | FALSE
+    for name, text in texts.items():
+        key = str(text in TRUE) if are_flags else re.sub(r"^0*(\d+?)(?:\.0*)?$", r"\1", text)
+        alike[key].append(name)
     if same := "; ".join(" and ".join(names) for names in alike.values() if len(names) > 1):
         logger.warning("%s differ only in spelling (%s): use one spelling", what, same)
 
@@ -641,11 +650,15 @@ def with_numbers(frame: DataFrame, columns: Collection[Any], whole: bool = False
         if whole:
             words = written.notna() & ~found
             found &= kinds.isna() | kinds.isin(kinds.mode()[:1])
-            slips = written.notna() & ~found
-            if slips.sum() > MAX_SLIPS * found.sum():
+            slips, texts = written.notna() & ~found, written.astype(str)
+            odd = slips & ~texts.str.fullmatch(EXCEL_ERROR)
+            if odd.sum() > MAX_SLIPS * found.sum():
                 if len(first) in (2, 3) and words.sum() <= MAX_SLIPS * found.sum():
                     text = "%s: convert the numbers to one unit, or the column stays text"
                     logger.warning(text, problem)
+                elif odd.sum() < found.sum():
+                    reason = "unlike most cells not a number, so the column stays text: correct it"
+                    log_cell(odd & texts.str.match(r"\s*\d"), written, reason)
                 continue
             frame[name] = written.where(found)
         elif len(first) > 1:
@@ -854,7 +867,7 @@ def _slip(values: Array) -> float:
     is_far = len(others) > 0.9 * len(values) and np.abs(others - slip).min() > FAR * np.ptp(others)
     if is_far and values.min() >= 0:
         logs = np.log(others[others > 0])
-        width = np.ptp(logs) if np.ptp(logs) < np.log(10) else 1.5 * np.ptp(logs)
+        width = np.ptp(logs) if np.ptp(logs) < np.log(10) else 1.3 * np.ptp(logs)
         is_far = slip > 0 and np.abs(logs - np.log(slip)).min() > width
     return float(slip) if is_far else np.nan
 

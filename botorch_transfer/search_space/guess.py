@@ -111,6 +111,10 @@ MEASURES = re.compile(
     r"(predicted_(mean|std)|(expected|probability_of)_improvement)(_.+)?)"  # of suggestions
 )
 
+#: Words in the names of columns that may be measured in a run.
+MEASURED = {"measured", "observed", "actual", "after", "gemessen", "duration", "gpu", "cpu", "best"}
+MEASURED |= {"energy", "kwh", "memory", "mem", "flops", "throughput", "consumption", "params"}
+
 #: Patterns of cells with dates, durations or dictionaries, and reasons to leave out columns of such
 #: cells. The last pattern matches seconds or milliseconds since 1970, and dates such as 20240502.
 HOLD_NO_NUMBERS = {
@@ -205,6 +209,12 @@ def guess_space(
     tasks = None if task is None else frame[task]
     if tasks is not None and tasks.is_unique and len(tasks) > 1:
         logger.warning("Each row has a %r of its own: does this column name runs, not tasks?", task)
+    texts = [] if task is None else [task, *(name for name in columns if is_text(frame[name]))]
+    starts = {name: int((frame[name] != frame[name].shift()).sum()) for name in texts}
+    blocks = [n for n in texts if 1 < starts[n] == frame[n].nunique() <= len(frame) / 3]
+    for name in blocks if task not in blocks else ():
+        text = "Each value of %r has one block of rows, unlike the values of %r: check task="
+        logger.warning(text, name, task)
     if task is None and "task" in columns:
         logger.warning("'task' is a parameter: if this column has task names, give task='task'")
     unused = {n: reason for n in columns if (reason := _describes_runs(frame[n], tasks))}
@@ -216,7 +226,7 @@ def guess_space(
     unused |= (copies := _copies(frame, [name for name in columns if name not in unused]))
     left = [name for name in columns if name not in unused]
     for name in left:
-        if words_of(name) & {"measured", "observed", "actual", "after", "gemessen"}:
+        if words_of(name) & MEASURED:
             logger.warning("Add %r to leave_out= if it is measured in a run", name)
         if step is None and STEPS.fullmatch(name):
             message = "%r may be the step of a learning curve: if it is, set step= to this column"
@@ -503,6 +513,9 @@ def _guess(column: Series, num_rows: int, active_if: ActiveIf | None = None) -> 
         if is_dropped and 0 < 2 * words.nunique() <= len(words) <= len(column) / 2:
             texts = " and ".join(map(repr, words.unique()[:2]))
             return f"holds numbers and the text {texts}: split the column into two"
+        around = column.astype(str).str.replace(r"[-+]?[\d.,]+", "", regex=True)
+        if is_dropped and re.fullmatch(r".+[=:]\s*", around.iloc[0]) and around.nunique() == 1:
+            return f"holds numbers after {around.iloc[0]!r}: leave only the numbers"
         if is_dropped:
             return "hardly repeats"
         return CategoricalParameter(name, choices, active_if)

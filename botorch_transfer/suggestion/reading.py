@@ -57,12 +57,13 @@ from botorch_transfer.search_space.cells import (
     errors_in,
     in_per_cent,
     likely_column,
+    log_cell,
     rows_of_tasks,
     warn_of_summaries,
     with_known,
     with_numbers,
 )
-from botorch_transfer.search_space.guess import STEPS, checked_goals, warn_of_relations
+from botorch_transfer.search_space.guess import NOTES, STEPS, checked_goals, warn_of_relations
 from botorch_transfer.search_space.space import check_arguments, check_table
 from botorch_transfer.suggestion.constraints import names_some, read_constraint, with_operators
 from botorch_transfer.suggestion.outcomes import old_tasks
@@ -493,6 +494,12 @@ def read_study(
     _check_roles(space, outcomes, [*named, ("task", task)] if history is not None else named)
     searched = {name: table for name, table in present.items() if name in ("history", "runs")}
     _check_named(named, searched, [*used, *columns, *space.columns], [task, *space.columns])
+    for place, table in searched.items() if step is not None else ():
+        if run in table and step in table:
+            again = table.filter([task, run, step]).duplicated() & table[step].notna()
+            log_cell(again, table[step], "again in the same run: give each attempt its own run")
+        if place == "history" and step in table and len(table) > 1 == table[step].nunique():
+            logger.warning("All old runs have the same value of %r: correct step=", step)
     key = space.columns if run is None else [run]
     curves = None if step is None else CurveColumns(step, key, status)
     options: dict[str, Any] = {"missing": missing, "curves": curves, "robust": robust}
@@ -500,8 +507,10 @@ def read_study(
     if runs is not None and task in {*runs} - {*space.columns}:
         own = [*rows_of_tasks(runs[task].dropna())]
         if len(own) > 1:
-            message = "This study's runs have the tasks %r and %r: move old runs to the history"
-            logger.warning(message, *own[:2])
+            message = (
+                "This study's runs have the tasks %r and %r: move old runs to the history, or "
+            )
+            logger.warning(message + "correct task=", *own[:2])
         elif same := {*own} & {n for source in read.sources.values() for n in old_tasks(source)}:
             message = "The history, too, has runs of this study's task %r: move them to the runs, "
             logger.warning(message + "or rename one of the tasks", *same)
@@ -563,6 +572,9 @@ def read_tables(
     history, runs = measured([history, runs], outcomes, status, task, places)
     for table in (history, runs) if curves is None else ():
         warn_of_status(table, outcomes, status)
+    if runs is not None and {"predicted_mean", names[0]} <= {*runs}:
+        copied = np.isclose(numbers(runs, "predicted_mean"), runs[names[0]], rtol=1e-4, atol=0.0)
+        log_cell(copied, runs[names[0]], "which is the predicted_mean: give the measured outcome")
     outcomes = [_in_per_cent(outcome, (history, runs)) for outcome in outcomes]
     own_curves: dict[str, OwnCurves] = {}
     if curves is not None:
@@ -582,7 +594,7 @@ def read_tables(
             listed = " or ".join(map(repr, objectives))
             raise InputDataError(f"No run has a finite outcome in the column {listed}{NO_DATA}")
     if curves is None and history is not None:
-        _hint_at_steps(history, space, task)
+        _hint_at_steps(history, space, task, used)
     study = read_runs(space, runs, outcomes, status)
     for suspicion in () if runs is None else wrong_units(history, space, task, runs):
         logger.warning("Maybe another unit: %s", suspicion)
@@ -636,14 +648,22 @@ def _in_per_cent(outcome: Outcome, tables: Iterable[DataFrame | None]) -> Outcom
     return replace(outcome, within=(0.0, 100.0))
 
 
-def _hint_at_steps(history: DataFrame, space: SearchSpace, task: str) -> None:
-    """Warns if a column that is not a parameter looks like the steps of learning curves."""
-    for name in history.columns:
-        if STEPS.fullmatch(str(name)) and name not in space.columns:
-            steps = to_numeric(history[name], errors="coerce").groupby(history[task])
-            if steps.nunique().max() > 2:
-                message = "%r looks like the steps of learning curves: set step= to this column"
-                logger.warning(message, name)
+def _hint_at_steps(history: DataFrame, space: SearchSpace, task: str, used: Any) -> None:
+    """Warns if a column that is not in ``used`` looks like the steps of learning curves.
+
+    Such a column has a name such as "epoch", or increases in most groups of at least three rows
+    with equal parameters.
+    """
+    keys = [name for name in (task, *space.columns) if name in history]
+    runs = history.groupby(keys, dropna=False).ngroup()
+    many = runs.map(runs.value_counts()) > 2
+    for name in (n for n in history if n not in used and not NOTES.fullmatch(str(n))):
+        cells = to_numeric(history[name], errors="coerce")
+        grows = cells[many].groupby(runs[many]).diff().dropna() > 0
+        is_named = STEPS.fullmatch(str(name)) and cells.groupby(history[task]).nunique().max() > 2
+        if is_named or (2 * many.sum() > len(many) and grows.all() and len(grows)):
+            message = "%r looks like the steps of learning curves: set step= to this column"
+            logger.warning(message, name)
 
 
 def _check_named(named: Any, tables: Mapping[str, DataFrame], used: Any, keys: Any) -> None:

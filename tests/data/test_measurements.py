@@ -187,11 +187,13 @@ def test_an_unknown_word_of_status_is_warned_of_once(caplog):
 
 def test_the_status_may_have_another_name_or_be_absent(caplog):
     table = DataFrame({"y": [1.0], "State": "done", "start state": "solid", "state": "failed"})
+    table["notes"] = "planned"
     for status, fate in {"state": "failed", None: "", "status": ""}.items():
         (frame,) = measured([table], [Outcome("y", 1.0)], status)
         assert frame[FATE].tolist() == [fate]
-    _, warned = caplog.messages
-    assert warned.startswith("'state' may be the status of runs: give status='state', or name")
+    _, *warned = caplog.messages
+    assert warned[0].startswith("'state' may be the status of runs: give status='state', or name")
+    assert warned[1].startswith("'notes' may be the status of runs")
 
 
 # ------------------------------------------------------------------------------------------- codes
@@ -322,6 +324,11 @@ def test_minus_one_and_zero_may_mean_a_missing_outcome(caplog):
     for cells, sign in (("0 0 7 8", 1.0), ("0 0 1 80", 1.0), ("0 7 8", 1.0), ("0 0 7 8", -1.0)):
         measured([None, DataFrame({"y": cells.split()})], [Outcome("y", sign)])
     told = "which may mean a missing outcome: if so, empty the cell."
+    old = DataFrame({"y": np.linspace(0.1, 80, 11)})
+    measured([old, DataFrame({"y": [0, 0, 3.0]})], [Outcome("y", -1.0)])
+    measured([old, DataFrame({"y": [7, 71, 72, 73, 74, 75, 76.0]})], [Outcome("y", 1.0)])
     two, one = "row 0 (and one more row)", "row 0"
-    rows = (f"-1.0 in {two}", f"-1.0 in {one}", f"-1.0 in {one}", f"0.0 in {two}")
-    assert caplog.messages == [f"The column 'y' has {row}, {told}" for row in rows]
+    rows = (f"-1.0 in {two}", *[f"-1.0 in {one}"] * 2, *[f"0.0 in {two}"] * 2)
+    *found, last = caplog.messages
+    assert found == [f"The column 'y' has {row}, {told}" for row in rows]
+    assert "has 76.0 in row 6, which continues a series of steps by 1" in last

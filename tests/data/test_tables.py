@@ -241,6 +241,8 @@ def test_large_standard_errors_and_standard_errors_in_words_are_warned_of(caplog
     data = read(table(sem=["low", "low", "high", "low", "high"]), noise="sem")
     assert data["b"].Yvar is data["a"].Yvar is None
     assert "5 in 'sem', as 'low' in row 0 of task 'b'" in caplog.messages[1]
+    read(table(sem=[0.11, 0.22, 0.33, 0.44, 0.55]), noise="sem")
+    assert caplog.messages[2].endswith("exceed the outcomes or their differences")
 
 
 def test_a_task_that_lacks_a_parameter_is_refused_or_filled():

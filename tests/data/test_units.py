@@ -173,7 +173,9 @@ def test_limits_in_another_unit():
         ("assay", (55, 97, 96), 0.9, "in per cent, but the limit 0.9 seems to be a fraction"),
         ("purity", (0.91, 0.97, 0.96), 0.95, "None"),
         ("excess", (0.2, 5, 9, 3, 7), -0.0, "None"),
-        ("time", (55, 97, 96), 0.9, "None"),
+        ("time", (55, 97, 96), 0.9, "far from the limit 0.9 of 'time' (worst value: 55): check"),
+        ("waste", (0.04, 0.12, 0.07), -3, "far from the limit 3 of 'waste' (worst value: 0.12)"),
+        ("impurity", (0.5, 9, 20, 3, 7), -0.05, "limit 0.05 of 'impurity' (best value: 0.5)"),
     ):
         sign = 1.0 if limit > 0 else -1.0
         assert told in str(problem(pd.DataFrame({name: values}), None, name, None, limit, sign))

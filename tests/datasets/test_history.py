@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 import torch
 
-from botorch_transfer.datasets import load_learning_curves, load_tuning_history, tuning_search_space
+from botorch_transfer.datasets import load_tuning_history, tuning_search_space
 
 SPACES = ["svm", "gbm", "mlp", "forest"]
 
@@ -110,8 +110,3 @@ def test_unknown_space_is_refused():
         ValueError, match="no search space 'svn': choose one of svm, gbm, mlp, forest"
     ):
         tuning_search_space("svn")
-
-
-def test_curves_of_another_space_are_refused():
-    with pytest.raises(ValueError, match="no learning curves of 'svm': choose 'mlp' or 'gbm'"):
-        load_learning_curves("svm")

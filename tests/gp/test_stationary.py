@@ -181,14 +181,3 @@ def test_between_inputs(name, same, diag, X):
         pairs = zip(gradients(theirs, X, value), gradients(theirs, X, expected), strict=True)
         for left, right in pairs:
             torch.testing.assert_close(left, right, rtol=1e-6, atol=1e-7)
-
-
-def test_derivatives_of_what_asks_for_them_alone() -> None:
-    x = points(5, 2).requires_grad_()
-    kernel = ScaleKernel(RBFKernel(ard_num_dims=2)).double().requires_grad_(False)
-    weight = points(5, 5, seed=2)
-    ours, theirs = (
-        torch.autograd.grad((weight * covariance).sum(), x)[0]
-        for covariance in (dense_covariance(kernel, x), kernel(x).to_dense())
-    )
-    torch.testing.assert_close(ours, theirs)

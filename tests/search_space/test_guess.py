@@ -118,6 +118,7 @@ N = np.arange(20)
         ([i / 7 if i % 5 else "scale" for i in N], SPLIT.format("scale")),
         ([str(i / 7) if i % 5 else "None" for i in N], SPLIT.format("None")),
         ([str(i / 7) if i % 5 else f"no {i}" for i in N], "hardly repeats"),
+        ([f"lr={i / 7}" for i in N], "holds numbers after 'lr=': leave only the numbers"),
         ([{"C": i, "kind": "rbf"} for i in N], "holds dictionaries: expand them into columns by "),
         (['{"C": 1, "in": {"a": 2}}', '{"C": 2}'] * 10, "holds dictionaries: expand them "),
     ],
@@ -182,6 +183,25 @@ def test_what_changes_within_a_run_is_no_parameter(run):
     assert guess_space(rows, leave_out, outcome="loss", step="epoch", run=run).columns == ["lr"]
 
 
+def test_a_parameter_as_the_column_of_tasks(caplog):
+    runs = pd.DataFrame(
+        {"x": range(24), "solvent": [*"abc"] * 8, "plan": np.repeat(["p", "q"], 12)}
+    )
+    guess_space(runs, task="solvent")
+    guess_space(runs, task="plan")
+    told = "Each value of 'plan' has one block of rows, unlike the values of 'solvent': check task="
+    assert caplog.messages == [told]
+
+
+def test_cells_that_are_no_numbers(caplog):
+    cells = [str(10 * i) for i in range(24)]
+    cells[::4] = ["#DIV/0!", "#####"] * 3
+    assert isinstance(guess_space(pd.DataFrame({"T": cells})).parameters[0], IntegerParameter)
+    cells[::4] = ["80-90"] * 6
+    guess_space(pd.DataFrame({"T": cells, "u": [1.5, 2.5, 7.5] * 8}))
+    assert "'T' has '80-90' in row 0 (and 5 more rows), unlike most cells not" in caplog.text
+
+
 def test_measures_are_no_parameters(caplog):
     rng = np.random.default_rng(0)
     runs = pd.DataFrame({"time": rng.uniform(1, 9, 20), "loss rate": rng.uniform(0, 1, 20)})
@@ -235,6 +255,8 @@ def test_spellings_that_differ_in_case_or_blanks(caplog):
     assert caplog.messages == [told]
     assert space.place(runs).argmax(dim=1).tolist() == [1, 2, 0, 0, 1, 0]
     assert space.encode(runs).tolist() == space.place(runs).tolist()
+    guess_space(pd.DataFrame({"amp": ["yes", "1", "no", "on"] * 2}))
+    assert "('1' and 'on' and 'yes')" in caplog.messages[1]
     exact = SearchSpace([CategoricalParameter("cat", ("Ni", " Ni "))])
     assert exact.encode(runs[2:4]).tolist() == [[1, 0], [0, 1]]
 

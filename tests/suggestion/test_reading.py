@@ -359,8 +359,19 @@ def test_old_runs_far_outside_of_the_space_give_a_warning(depth, level, caplog):
 
 def test_a_column_that_looks_like_steps(caplog):
     read_study(SPACE, _old().assign(epoch=[*range(12)] * 3, EP=[*range(12)] * 3))
-    for name in ("epoch", "EP"):
-        assert f"{name!r} looks like the steps of learning curves" in caplog.text
+    curves = _old().loc[np.repeat(range(36), 3)].assign(minutes=[2, 4, 9] * 36, id=[1, 2, 3] * 36)
+    read_study(SPACE, curves)
+    found = [m for m in caplog.messages if "looks like the steps of learning curves" in m]
+    assert [text.split("'")[1] for text in found] == ["epoch", "EP", "minutes"]
+    epochs = curves.assign(epoch=1, run=curves.index)
+    read_study(SPACE, epochs, step="epoch", run="run")
+    told = "'epoch' has 1 in row 0 (and 71 more rows), again in the same run: give each attempt its"
+    assert told in caplog.text
+
+
+def test_predictions_among_the_outcomes(caplog):
+    read_study(SPACE, HISTORY, RUNS.assign(predicted_mean=RUNS["loss"].round(6)))
+    assert "which is the predicted_mean: give the measured outcome" in caplog.text
 
 
 def test_an_outcome_or_a_parameter_that_no_row_has_gives_a_warning(caplog):
@@ -446,7 +457,9 @@ def test_tables_that_fit_badly_give_a_warning(caplog):
     read_study(SPACE, old, curves, step="e", run="r")
     assert {*caplog.messages} >= {
         "No run satisfies the limit 1 of 'u' (best value: 10): check the unit",
-        "This study's runs have the tasks 'p' and 'q': move old runs to the history",
+        "This study's runs have the tasks 'p' and 'q': move old runs to the history, or correct "
+        "task=",
+        "All old runs have the same value of 'e': correct step=",
         "'Lr' is no parameter: if 'lr' means the same, use one name for both",
     }
     text = "".join(caplog.messages)
