@@ -72,8 +72,10 @@ def as_datasets(
     if not torch.stack(sound).all():  # a GPU synchronizes only once for all tasks
         for name, dataset in datasets.items():
             _check_values(name, dataset)
-    if isinstance(sources, Mapping):
-        return [_renamed(dataset, name) for name, dataset in datasets.items()]
+    for name in datasets if isinstance(sources, Mapping) else ():
+        if datasets[name].outcome_names != [name]:
+            datasets[name] = datasets[name].clone()
+            datasets[name].outcome_names = [name]
     return list(datasets.values())
 
 
@@ -300,11 +302,3 @@ def _check_values(name: str, dataset: SupervisedDataset) -> None:
 
 def _named(X: Tensor, Y: Tensor, Yvar: Tensor | None) -> list[tuple[str, Tensor]]:
     return [("X", X), ("Y", Y)] + ([] if Yvar is None else [("Yvar", Yvar)])
-
-
-def _renamed(dataset: SupervisedDataset, name: str) -> SupervisedDataset:
-    if dataset.outcome_names == [name]:
-        return dataset
-    renamed = dataset.clone()
-    renamed.outcome_names = [name]
-    return renamed
