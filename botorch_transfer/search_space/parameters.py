@@ -608,10 +608,8 @@ class OrdinalParameter(_ListedParameter):
 
     def unit_grid(self) -> Array:
         """Returns the ``size x 1`` encodings of all values."""
-        if self.size == 1:
-            return np.array([[0.5]])
-        scale = np.log(self._numbers) if self.log else np.arange(self.size)
-        return ((scale - scale[0]) / (scale[-1] - scale[0]))[:, None]
+        scale = np.log(self._numbers) if self.log else np.arange(self.size, dtype=np.float64)
+        return _ratio(scale - scale[0], scale[-1] - scale[0])[:, None]
 
     @property
     def is_numeric(self) -> bool:
