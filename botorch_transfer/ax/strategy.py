@@ -329,11 +329,8 @@ def transfer_report(client: Client, metric: str | None = None) -> pd.DataFrame:
         raise UserInputError(f"{text}: call get_next_trials() before transfer_report().")
     surrogate = cast(BoTorchGenerator, adapter.generator).surrogate
     fitted = getattr(surrogate.model, "models", [surrogate.model])
-    found = {
-        name: model
-        for name, model in zip(surrogate.outcomes, fitted, strict=True)
-        if isinstance(model, TransferModel)
-    }
+    named = zip(surrogate.outcomes, fitted, strict=True)
+    found = {name: model for name, model in named if isinstance(model, TransferModel)}
     if metric is None and len(found) == 1:
         (metric,) = found
     if metric not in found:
