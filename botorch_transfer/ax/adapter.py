@@ -18,6 +18,7 @@ from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from inspect import Signature, signature
+from itertools import chain
 from typing import Any, cast
 
 import numpy as np
@@ -253,9 +254,7 @@ class TransferAdapter(TorchAdapter):
         for fate, arms in experiments.arms_by_fate(self._experiment).items():
             features = [ObservationFeatures.from_arm(arm) for arm in arms]
             if fate == "pending":  # add points of the same batch
-                features += [
-                    each for some in (pending_observations or {}).values() for each in some
-                ]
+                features += chain.from_iterable((pending_observations or {}).values())
             if features:
                 avoid[fate] = self._rows(features)
         options, key = dict(model_gen_options or {}), Keys.AX_ACQUISITION_KWARGS.value
