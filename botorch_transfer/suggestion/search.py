@@ -96,11 +96,10 @@ def maximize(
         torch.Size([1])
     """
     grid = region.grid()
-    pool = _pool(region, anchors, seed) if grid is None else grid
-    pool = not_taken(pool, taken)
-    if grid is not None:
-        return pool[_evaluate(acquisition, pool).argmax()]
+    pool = not_taken(_pool(region, anchors, seed) if grid is None else grid, taken)
     values = _evaluate(acquisition, pool)
+    if grid is not None:
+        return pool[values.argmax()]
     spread = float(values.max() - values.median())
     tolerance = math.log1p(INDIFFERENCE) if is_logarithm else INDIFFERENCE * spread
     best_first = pool[values.argsort(descending=True, stable=True)]
