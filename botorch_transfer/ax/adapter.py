@@ -245,10 +245,9 @@ class TransferAdapter(TorchAdapter):
         """
         config = optimization_config or self._optimization_config
         observed = self.get_training_data().observation_data
-        if config is not None and (
-            # The rows may all be without an outcome, because Ax keeps such rows.
-            observed.empty or not np.isfinite(observed["mean"].to_numpy(dtype=float)).any()
-        ):
+        # The rows may all be without an outcome, because Ax keeps such rows.
+        means = [] if observed.empty else observed["mean"].to_numpy(dtype=float)
+        if config is not None and not np.isfinite(means).any():
             optimization_config = experiments.restricted_to(config, self.outcomes)
         avoid: dict[str, Any] = {}
         for fate, arms in experiments.arms_by_fate(self._experiment).items():
@@ -351,9 +350,8 @@ class TransferAdapter(TorchAdapter):
                 old = read_history(runs, known, taken, TASK, missing, **options).sources[metric]
             encoded: dict[str, SourceData] = {}
             for name, data in (old or {}).items():
-                X, Y, Yvar = data.X.to(self.device), data.Y.to(self.device), data.Yvar
-                Y = (Y - mean) / std
-                encoded[name] = (X, Y) if Yvar is None else (X, Y, Yvar.to(Y) / std**2)
+                X, Y = data.X.to(self.device), (data.Y.to(self.device) - mean) / std
+                encoded[name] = (X, Y) if data.Yvar is None else (X, Y, data.Yvar.to(Y) / std**2)
             return encoded
 
         return _encoded.recall(content_key(history.key, goal, *given, missing), encode)
