@@ -334,8 +334,7 @@ class TransferSampler(BaseSampler):
             names |= dict.fromkeys(name for trial in complete for name in trial.params)
         self._check_names(study, names, complete)
         found = {name: seen for name in names if (seen := self._seen(name, complete))}
-        is_prior = not isinstance(self._history, OptunaHistory | DataFrame)
-        if is_prior and found != self._initial:
+        if not isinstance(self._history, OptunaHistory | DataFrame) and found != self._initial:
             raise ValueError(
                 "The study's parameters differ from the search space of the prior: fit a prior on "
                 "the study's search space, or pass the old runs as history=."
@@ -565,9 +564,8 @@ class TransferSampler(BaseSampler):
         old = self._history.runs[self._history.runs[TASK] != study.study_name]
         signs = self._signs(study, self._history)
         old = old.assign(**{name: sign * old[name] for name, sign in signs.items()})
-        for name in [name for name in space.columns if name in old]:
-            if search_space[name] == self._history.distributions.get(name):
-                continue
+        known = self._history.distributions
+        for name in [n for n in space.columns if n in old and search_space[n] != known.get(n)]:
             cells = old[name].map(partial(converted, search_space[name]), na_action="ignore")
             lost = old[name][old[name].notna() & cells.isna()]
             treatment = "all count as unknown" if cells.isna().all() else "their runs are left out"
@@ -587,8 +585,8 @@ class TransferSampler(BaseSampler):
         if len(old) and not any(name in old for name in space.columns):
             logger.warning("Left out all old runs: none of them has a parameter of the study")
             old = old[:0]
-        known = {name: value for name, value in self._missing.items() if name in space.columns}
-        return old, dict.fromkeys(name for name in space.columns if name not in old) | known
+        given = {name: value for name, value in self._missing.items() if name in space.columns}
+        return old, dict.fromkeys(name for name in space.columns if name not in old) | given
 
     def _curves(self, study: Study) -> CurvePrior | None:
         """Returns a prior that is fitted to the learning curves of the old Optuna studies.
