@@ -527,9 +527,8 @@ class _ListedParameter(Parameter):
 
     def _take(self, ranks: NDArray[np.intp]) -> DataFrame:
         """Makes a table of the listed values at the positions ``ranks``; keeps Python types."""
-        lookup = np.empty(self.size, dtype=object)
-        lookup[:] = self.values
-        return DataFrame({self.name: Series(lookup[ranks], dtype=object)})
+        values = Series(self.values, dtype=object).to_numpy()
+        return DataFrame({self.name: values[ranks]}, dtype=object)
 
 
 @dataclass(frozen=True)
@@ -695,8 +694,7 @@ class CategoricalParameter(_ListedParameter):
             table = DataFrame(self.descriptors)
             table = table.set_index(self.name) if self.name in table else table
             values = self.values if len(self.values) else table.index.tolist()
-            described = _read_descriptors(self.name, table, values)
-            self._set(values=values, descriptors=described)
+            self._set(values=values, descriptors=_read_descriptors(self.name, table, values))
         super().__post_init__()
 
     @property
