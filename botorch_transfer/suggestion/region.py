@@ -96,10 +96,8 @@ class Region:
             if is_repeated.any():
                 message = "Left out %d candidates that repeat the parameter values of earlier rows"
                 logger.warning(message, is_repeated.sum())
-            written = self.table.copy()
-            for name in self.space.number_columns:
-                written[name] = numbers(written, name)
-            held = _num_held(self.constraints, written) == len(self.constraints)
+            read = {name: numbers(self.table, name) for name in self.space.number_columns}
+            held = _num_held(self.constraints, self.table.assign(**read)) == len(self.constraints)
             kept = self.allows(X).numpy() & held & ~is_repeated
             rows = X[kept]
             object.__setattr__(self, "table", self.table[kept])
