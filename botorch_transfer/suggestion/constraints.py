@@ -232,8 +232,7 @@ class _Reader:
     def __init__(self, text: str, space: SearchSpace) -> None:
         self.text, self.space, self.ends = text, space, dict[str, list[float]]()
         self.columns = {_name(name): name for name in space.columns}
-        units = np.eye(len(self.columns) + 1)
-        self.sums = dict(zip([*self.columns, CONSTANT], units, strict=True))
+        self.sums = dict(zip([*self.columns, CONSTANT], np.eye(len(self.columns) + 1), strict=True))
 
     def read(self, node: ast.expr) -> Condition:
         """Converts a syntax tree to a condition."""

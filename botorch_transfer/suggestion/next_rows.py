@@ -586,8 +586,7 @@ def _search(
             known = torch.cat([runs.awaited, new])
             acquisition = make_acquisition(models, outcomes, known, reference, seed, has_outcomes)
             if costs is not None and has_outcomes:
-                candidates = tables.region.candidates
-                acquisition = improvement_per_cost(acquisition, candidates, costs)
+                acquisition = improvement_per_cost(acquisition, tables.region.candidates, costs)
             if failures is not None:
                 acquisition = FeasibleAcquisition(acquisition, failures)
             x = maximize(acquisition, region, excluded, anchors, has_outcomes, seed + number)

@@ -302,5 +302,4 @@ def learn_failures(runs: Runs, sources: Any, old_failed: Tensor | None) -> Feasi
     if len(old_failed) + len(runs.failed) == 0:
         return None
     good = [task.X for task in old_tasks(sources).values()] if len(old_failed) else []
-    old = torch.cat([*good, runs.X[:0]]), old_failed
-    return FeasibilityModel(runs.good, runs.failed, *old)
+    return FeasibilityModel(runs.good, runs.failed, torch.cat([*good, runs.X[:0]]), old_failed)
