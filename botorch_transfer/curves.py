@@ -218,12 +218,11 @@ def full_length(curves: Sequence[Curve], usual: float | None = None) -> float:
         ``last`` without being stopped or diverging. Otherwise, the result is the larger one of
         ``last`` and ``usual``.
     """
-    ends = np.array([c.steps[-1] for c in curves if not c.diverged and c.stopped is not True])
-    complete = [c.steps[-1] for c in curves if c.stopped is False]
-    if complete:
+    if complete := [c.steps[-1] for c in curves if c.stopped is False]:
         return float(max(complete))
+    ends = [c.steps[-1] for c in curves if not c.diverged and c.stopped is not True]
     longest = max((float(c.steps[-1]) for c in curves), default=0.0)
-    if usual is None or np.sum(ends == longest) > 1:
+    if usual is None or ends.count(longest) > 1:
         return longest
     return max(longest, usual)
 
@@ -438,7 +437,7 @@ class CurvePrior(Saved):
 
         Args:
             own: The curve of the run.
-            others: The curves of the task's other runs.
+            others: The curves of the task's other runs; ``own`` may be among them.
             probability: Threshold for runs that the rules above do not decide. Such a run is
                 hopeless if the probability that it ends worse than the best run exceeds this value.
 
@@ -447,7 +446,7 @@ class CurvePrior(Saved):
         """
         if own.diverged:
             return True
-        others = [curve for curve in others if not curve.diverged]
+        others = [curve for curve in others if curve is not own and not curve.diverged]
         if complete := [curve for curve in others if curve.stopped is False]:
             best = max(complete, key=lambda curve: float(curve.values[-1]))
             others = [best, *complete[-MAX_COMPLETE:]]
@@ -524,8 +523,7 @@ def _smoothed(at: Values, values: Values, t: Values) -> Values:
     last = np.searchsorted(at, t + 1e-9, side="right").clip(1)
     first = np.searchsorted(at, t - WINDOW * t * (1 - t) + 1e-9, side="right")
     first = np.minimum(first, last - 1)
-    smoothed: Values = best + (total[last] - total[first]) / (last - first)
-    return smoothed
+    return np.asarray(best + (total[last] - total[first]) / (last - first))
 
 
 def _middle_and_spread(values: Values) -> tuple[Any, Any]:
@@ -595,9 +593,11 @@ def _features(points: Values, center: Any, scale: Any) -> tuple[Values, Values, 
     return x, (u + inside) / 2, 1.0 + np.minimum(inside, 0.0) ** 2
 
 
-def _sums(
-    study: Study, unit: tuple[float, float], learned: Mapping[str, Values]
-) -> tuple[Values, Values, Values, int]:
+#: Sufficient statistics of a task at all knots, see :func:`_sums`.
+Sums = tuple[Values, Values, Values, int]
+
+
+def _sums(study: Study, unit: tuple[float, float], learned: Mapping[str, Values]) -> Sums:
     """Computes the sufficient statistics of the regression of a task's final outcomes.
 
     Args:
@@ -642,8 +642,7 @@ def _squares(A: Values, c: Values, s: Values, b: Values) -> Values:
 
     The other arguments are the sums that :func:`_sums` returns.
     """
-    squares: Values = s - 2 * np.sum(c * b, axis=-1) + np.einsum("...i,...ij,...j", b, A, b)
-    return squares
+    return np.asarray(s - 2 * np.sum(c * b, axis=-1) + np.einsum("...i,...ij,...j", b, A, b))
 
 
 _START = {
@@ -653,7 +652,7 @@ _START = {
 }
 
 
-def _maximized(sums: Sequence[tuple[Values, Values, Values, int]]) -> dict[str, Values]:
+def _maximized(sums: Sequence[Sums]) -> dict[str, Values]:
     """Fits the hierarchical regression of all tasks by expectation maximization, at all knots."""
     A, c, s, n = (np.stack(part) for part in zip(*sums, strict=True))
     num_tasks, (w, usual, noise) = len(A), _START.values()

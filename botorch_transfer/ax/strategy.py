@@ -277,14 +277,11 @@ class TransferEarlyStoppingStrategy(BaseEarlyStoppingStrategy):
             return {}
         curves = curves_of(experiment, metric, sign := -1.0 if minimize else 1.0)
         self.prior.compare_goal(sign)
-        reason = f"This trial ends worse than the best with probability > {self.probability:g}."
         return {
-            index: reason
+            index: f"This trial ends worse than the best with probability > {self.probability:g}."
             for index in trial_indices & curves.keys()
             if self.is_eligible(index, experiment, data.full_df)[0]
-            and self.prior.is_hopeless(
-                curves[index], [c for i, c in curves.items() if i != index], self.probability
-            )
+            and self.prior.is_hopeless(curves[index], [*curves.values()], self.probability)
         }
 
 

@@ -17,6 +17,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import date
 from importlib.metadata import version
@@ -145,9 +146,9 @@ def suggestion_page(
         "settings": {name: _text(value) for name, value in noted.items()},
     }
     data = json.dumps(told, allow_nan=False, default=str)
-    for sign in "<>&":  # a cell must not close the script element
-        data = data.replace(sign, f"\\u{ord(sign):04x}")
-    inside = {"plotly": get_plotlyjs(), "data": data}
+    escapes = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&"}
+    # Escaped, so that a cell cannot close the script element.
+    inside = {"plotly": get_plotlyjs(), "data": data.translate(escapes)}
     template = files(__package__).joinpath("page.html").read_text(encoding="utf-8")
     return re.sub("@(plotly|data)@", lambda found: inside[found[1]], template)
 
@@ -203,20 +204,18 @@ def _outcome(suggestion: Suggestion, number: int, Y: NDArray[Any]) -> dict[str, 
         Y: An array with a value of the objective for each run in the table of runs. Very bad values
             are not clipped. Unknown values are NaN.
     """
-    outcome = suggestion.tables.outcomes[number]
+    tables = suggestion.tables
+    outcome, runs = tables.outcomes[number], tables.runs.known(number)
     model = suggestion.models[outcome.name]
-    space, runs = suggestion.tables.space, suggestion.tables.runs.known(number)
-    known = suggestion.tables.runs.Y[:, number].isfinite()
-    best = suggestion.tables.eligible(number)[known].cummax(dim=0).values
-    importance = parameter_importance(model, space)
+    known = tables.runs.Y[:, number].isfinite()
+    best = tables.eligible(number)[known].cummax(dim=0).values
+    importance = parameter_importance(model, tables.space)
     order = list(importance.index)
     shares = {"new": _numbers(importance[NEW]), "old": _numbers(importance[OLD])}
     verdict, tasks = _tasks(model, runs)
-    tried = space.decode(runs.X.clamp(0.0, 1.0))
+    tried = tables.space.decode(runs.X.clamp(0.0, 1.0))
     slices, maps = _pictures(suggestion, outcome, order, tried)
     values, rows = outcome.original(runs.Y[:, 0]), np.flatnonzero(np.isfinite(Y))
-    # The page compares predicted final outcomes with learning curves. Curves are not clipped.
-    curves = suggestion.tables.curves.get(outcome.name)
     return {
         "name": outcome.name,
         "goal": "small" if outcome.sign < 0 else "large",
@@ -226,7 +225,8 @@ def _outcome(suggestion: Suggestion, number: int, Y: NDArray[Any]) -> dict[str, 
         "runs": (1 + rows).tolist() or list(range(1, len(runs.Y) + 1)),
         "is_limited": len(rows) == len(values) and not np.allclose(Y[rows], values),
         "row": _quantiles(outcome, *moments(model, suggestion.X[:1]))["mid"][0],
-        "curves": _curves(replace(outcome, within=None), curves),
+        # The page compares predicted final outcomes with learning curves. Curves are not clipped.
+        "curves": _curves(replace(outcome, within=None), tables.curves.get(outcome.name)),
         "values": _numbers(values),
         "best": _numbers(outcome.original(best).where(best.isfinite(), math.nan)),
         "predicted": (runs.added[:, 0] > 0).tolist(),
@@ -268,7 +268,7 @@ def _curves(outcome: Outcome, own: OwnCurves | None) -> dict[str, Any] | None:
         if not curve.diverged and found.variance[i] != 0:
             line["end"] = {name: values[i] for name, values in ends.items()}
             if curve.stopped is None and own.prior is not None:
-                line["hopeless"] = own.prior.is_hopeless(curve, [*curves[:i], *curves[i + 1 :]])
+                line["hopeless"] = own.prior.is_hopeless(curve, curves)
         lines.append(line)
     return {"step": own.step, "lines": lines}
 
@@ -323,12 +323,10 @@ def _left_out(model: Any, outcome: Outcome) -> Any:
     Returns ``None`` if there are fewer than :data:`ENOUGH_RUNS` runs, or if the model does not
     support leave-one-out predictions.
     """
-    if getattr(model, "num_outputs", 1) != 1 or len(model.train_targets) < ENOUGH_RUNS:
-        return None
-    try:
-        return _quantiles(outcome, *leave_one_out(model))
-    except (UnsupportedError, NotImplementedError):
-        return None
+    if getattr(model, "num_outputs", 1) == 1 and len(model.train_targets) >= ENOUGH_RUNS:
+        with suppress(UnsupportedError, NotImplementedError):
+            return _quantiles(outcome, *leave_one_out(model))
+    return None
 
 
 def _pictures(
@@ -361,8 +359,7 @@ def _pictures(
         points = center.repeat(len(places), 1)
         for line, place in zip(lines, places.reshape(len(places), -1).T, strict=True):
             points[:, line.columns] = line.values.to(points)[place]
-        model = suggestion.models[outcome.name]
-        return _quantiles(outcome, *moments(model, space.round(points)))
+        return _quantiles(outcome, *moments(suggestion.models[outcome.name], space.round(points)))
 
     def axis(line: Line) -> dict[str, Any]:
         cells: Any = pd.Series([here[line.name], row[line.name], *tried[line.name]], dtype=object)
@@ -422,8 +419,7 @@ def _runs(
     shown.insert(0, "state", states[kept], allow_duplicates=True)
     shown.insert(0, "run", np.arange(1, 1 + len(shown)), allow_duplicates=True)
     table: dict[str, Any] = {"columns": list(map(str, shown.columns)), "rows": _cells(shown)}
-    table["places"] = np.flatnonzero(kept).tolist()
-    return table, Y[kept]
+    return table | {"places": np.flatnonzero(kept).tolist()}, Y[kept]
 
 
 @torch.no_grad()
@@ -451,8 +447,7 @@ def parameter_importance(model: Model, space: SearchSpace, seed: int = 0) -> Dat
     drawn = draw_sobol_samples(space.bounds.repeat(1, 2), NUM_POINTS, 1, seed=seed).squeeze(-2)
     A, B = (space.round(half) for half in drawn.split(space.dim, dim=-1))
     mixed = []
-    for parameter in space.parameters:
-        columns = space.feature_indices[parameter.name]
+    for columns in space.feature_indices.values():
         changed = A.clone()
         changed[:, columns] = B[:, columns]
         mixed.append(space.round(changed))  # a new value may activate or deactivate parameters
@@ -470,7 +465,7 @@ def parameter_importance(model: Model, space: SearchSpace, seed: int = 0) -> Dat
         varying = left[variance > 1e-24] / variance[variance > 1e-24].unsqueeze(-1)
         return varying.clamp(0.0, 1.0).sum(dim=0).numpy() / max(len(varying), 1)
 
-    table = DataFrame(index=[parameter.name for parameter in space.parameters])
+    table = DataFrame(index=space.columns)
     table[NEW] = indices(moments(model, X)[0].unsqueeze(0))
     informed: Any = getattr(model, "member_on_sources", None)
     table[OLD] = math.nan if informed is None else indices(informed.prior.moments(X)[0])
