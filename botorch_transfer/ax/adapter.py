@@ -246,7 +246,7 @@ class TransferAdapter(TorchAdapter):
         config = optimization_config or self._optimization_config
         observed = self.get_training_data().observation_data
         # The rows may all be without an outcome, because Ax keeps such rows.
-        means = [] if observed.empty else observed["mean"].to_numpy(dtype=float)
+        means: Any = [] if observed.empty else observed["mean"].to_numpy(dtype=float)
         if config is not None and not np.isfinite(means).any():
             optimization_config = experiments.restricted_to(config, self.outcomes)
         avoid: dict[str, Any] = {}
