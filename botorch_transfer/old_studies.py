@@ -550,8 +550,7 @@ def _space(
     # Start with parameters that have no missing values: they can be parents of other parameters.
     complete = {name: frame[name].notna().groupby(frame[TASK]).mean() for name in found}
     for name in sorted(found, key=lambda name: bool(complete[name].between(0, 1, "neither").any())):
-        distribution = merged(found[name])
-        if distribution is None:
+        if (distribution := merged(found[name])) is None:
             logger.warning(
                 f"Left out the parameter {name!r}: it is numeric in some old studies and "
                 "categorical in other old studies"

@@ -160,8 +160,7 @@ def check_joint_size(
     Example:
         >>> check_joint_size(1_000, torch.float64)
     """
-    needed = joint_bytes(num_points, dtype)
-    if needed > max_bytes:
+    if (needed := joint_bytes(num_points, dtype)) > max_bytes:
         raise InputDataError(
             f"The source and target tasks have {num_points:,} points together. An exact joint "
             f"model of these points would take about {needed / 2**30:,.1f} GiB of memory (the "

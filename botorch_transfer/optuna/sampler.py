@@ -355,8 +355,7 @@ class TransferSampler(BaseSampler):
         Returns:
             The suggested values by parameter, without inactive parameters.
         """
-        space = self._space_of(search_space, _complete(study))
-        if space is None:
+        if (space := self._space_of(search_space, _complete(study))) is None:
             return {}
         with _one_at_a_time:  # so that each thread sees the choices of other threads
             for _ in range(MAX_ATTEMPTS):
@@ -453,8 +452,7 @@ class TransferSampler(BaseSampler):
                 )
 
     def _check_objectives(self, study: Study) -> None:
-        count = len(study.directions)
-        if count > MAX_OBJECTIVES:
+        if (count := len(study.directions)) > MAX_OBJECTIVES:
             raise ValueError(f"The study has {count} objectives: give at most {MAX_OBJECTIVES}.")
         if isinstance(self._history, OptunaHistory):
             self._signs(study, self._history)

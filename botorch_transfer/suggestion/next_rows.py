@@ -606,8 +606,7 @@ def _sorted_rows(
     """
     if not tasks:
         raise ValueError("model='sorted' needs old runs: give a history, or another model=.")
-    rows = region.grid()
-    if rows is None:
+    if (rows := region.grid()) is None:
         old = torch.cat([task.X for task in tasks.values()]).clamp(0.0, 1.0)
         rows = torch.cat([region.nearest(old), region.sample(NUM_REFERENCE, seed=0)]).unique(dim=0)
     rows = not_taken(rows, taken, n)

@@ -129,8 +129,7 @@ def spread_out(region: Region, number: int, taken: Tensor, seed: int) -> Tensor:
         torch.Size([1])
     """
     points = draw_sobol_samples(region.space.bounds, number + 64, 1, seed=seed).squeeze(-2)[number:]
-    grid = region.grid()
-    if grid is None:
+    if (grid := region.grid()) is None:
         return not_taken(region.nearest(points, MAX_REPAIRED // 4), taken)[0]
     grid = not_taken(grid, taken)
     return grid[torch.cdist(points[:1], grid).argmin()]
