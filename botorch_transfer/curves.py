@@ -544,8 +544,7 @@ def _unit(usual: Values, seen: Values) -> tuple[Any, Any]:
         The location and the scale.
     """
     log_scale, of_log_scale, center, of_center = usual
-    n = len(seen)
-    if n == 0:
+    if (n := len(seen)) == 0:
         return center, math.exp(log_scale)
     middle, spread = _middle_and_spread(seen)
     weight = np.where(spread > 0, of_log_scale / (of_log_scale + 2.0 / n), 0.0)
@@ -633,8 +632,7 @@ def _conditioned(A: Values, c: Values, learned: Mapping[str, Values]) -> tuple[V
     w, D = learned["coefficients"], learned["task_variance"]
     noise = learned["noise"][:, None]
     S = np.linalg.inv(A / noise[..., None] + np.eye(3) / D[:, None, :])
-    mean: Values = np.einsum("...ij,...j->...i", S, c / noise + w / D)
-    return mean, np.asarray(S)
+    return np.asarray(np.einsum("...ij,...j->...i", S, c / noise + w / D)), np.asarray(S)
 
 
 def _squares(A: Values, c: Values, s: Values, b: Values) -> Values:

@@ -562,8 +562,7 @@ def _space(
         condition = None
         if (complete[name][recorded] < 1).any():
             rows = frame[frame[TASK].isin(recorded)]
-            condition = find_condition(rows, name, list(parameters.values()))
-            if condition is None:
+            if (condition := find_condition(rows, name, list(parameters.values()))) is None:
                 logger.info(
                     f"Left out the parameter {name!r}: some trials lack this parameter, and no "
                     "other parameter determines which trials lack it"

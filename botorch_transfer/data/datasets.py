@@ -66,8 +66,7 @@ def as_datasets(
     datasets = {name: _as_dataset(name, value) for name, value in zip(names, values, strict=True)}
     for name, dataset in datasets.items():
         _check_agreement(name, dataset, names[0], datasets[names[0]])
-    tensors = [t for d in datasets.values() for _, t in _named(d.X, d.Y, d.Yvar)]
-    sound = [are_in_range(tensor) for tensor in tensors]
+    sound = [are_in_range(t) for d in datasets.values() for _, t in _named(d.X, d.Y, d.Yvar)]
     sound += [(d.Yvar > 0).all() for d in datasets.values() if d.Yvar is not None]
     if not torch.stack(sound).all():  # a GPU synchronizes only once for all tasks
         for name, dataset in datasets.items():
