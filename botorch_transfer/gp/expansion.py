@@ -349,7 +349,8 @@ def evaluate(kernel: Kernel, x1: Tensor, x2: Tensor, diag: bool = False) -> Tens
         diag: Whether to return only the diagonal, ``k(x1_i, x2_i)``.
 
     Returns:
-        A ``batch_shape x n1 x n2`` tensor, or ``batch_shape x n`` if ``diag``.
+        A ``batch_shape x n1 x n2`` tensor, or ``batch_shape x n`` if ``diag``. It is
+        differentiable with respect to the hyperparameters and the inputs.
     """
     stationary = Stationary.of(kernel)
     if stationary is not None:

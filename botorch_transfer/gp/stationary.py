@@ -279,30 +279,6 @@ def _reads_all_inputs(kernel: Kernel, kernel_class: type[Kernel]) -> bool:
     return type(kernel) is kernel_class and kernel.active_dims is None
 
 
-def dense_covariance(kernel: Kernel, X: Tensor) -> Tensor:
-    """Evaluates a kernel between all pairs of inputs.
-
-    RBF and Matérn kernels, with or without a ``ScaleKernel``, are evaluated without GPyTorch's
-    overhead. GPyTorch evaluates any other kernel.
-
-    Args:
-        kernel: The kernel.
-        X: A ``... x n x d`` tensor of inputs.
-
-    Returns:
-        A ``... x n x n`` tensor, differentiable with respect to the hyperparameters and the inputs.
-
-    Example:
-        >>> dense_covariance(RBFKernel(), torch.zeros(2, 3))
-        tensor([[1., 1.],
-                [1., 1.]], grad_fn=<...>)
-    """
-    stationary = Stationary.of(kernel)
-    if stationary is not None:
-        return stationary.between(X, X)
-    return kernel(X).to_dense()
-
-
 def _with_ones(x: Tensor) -> Tensor:
     return torch.cat([x, torch.ones_like(x[..., :1])], dim=-1)
 

@@ -27,7 +27,7 @@ from torch.nn import Identity, Module, Parameter, ParameterList
 from torch.nn.functional import linear
 
 from botorch_transfer.gp.expansion import evaluate
-from botorch_transfer.gp.stationary import dense_covariance, stationary_function
+from botorch_transfer.gp.stationary import stationary_function
 
 logger = logging.getLogger(__name__)
 
@@ -269,11 +269,11 @@ class GPParts(Module):
         """
         mean, kernel = self.mean_module, self.covar_module
         if type(kernel) is not FeatureKernel or kernel.active_dims is not None:
-            return mean(X), dense_covariance(kernel, X)
+            return mean(X), evaluate(kernel, X, X)
         z = kernel.network(X)
         shared = isinstance(mean, FeatureMean) and mean.network is kernel.network
         of_mean = mean.of_features(z) if shared else mean(X)
-        return of_mean, dense_covariance(kernel.base_kernel, z)
+        return of_mean, evaluate(kernel.base_kernel, z, z)
 
 
 def structure(module: Module) -> list[str]:

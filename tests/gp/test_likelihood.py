@@ -9,6 +9,7 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
 from botorch_transfer import models
+from botorch_transfer.gp.expansion import evaluate
 from botorch_transfer.gp.likelihood import (
     AddedNoiseLikelihood,
     cholesky_or_nan,
@@ -17,7 +18,7 @@ from botorch_transfer.gp.likelihood import (
     stationary_nll_and_gradient,
 )
 from botorch_transfer.gp.objective import TargetObjective
-from botorch_transfer.gp.stationary import Stationary, dense_covariance
+from botorch_transfer.gp.stationary import Stationary
 from botorch_transfer.models import GuardedTransferGP, PopulationGP, ScaMLGP, TransferGP
 from tests.fits import fit_model as fit
 from tests.gp.gpytorchs import gpytorchs
@@ -71,7 +72,7 @@ def test_values_and_gradients(kernel, data, masked, noise_shape):
     noise = torch.linspace(0.1, 0.4, 10).double().reshape(2, 5)[: noise_shape[0], : noise_shape[-1]]
     noise = noise[0].clone() if noise_shape == (1,) else noise.clone()
     noise.requires_grad_()
-    dense = nll(mean, dense_covariance(kernel, X), Y, mask, noise)
+    dense = nll(mean, evaluate(kernel, X, X), Y, mask, noise)
     values = (dense, nll(mean, kernel(X).to_dense(), Y, mask, noise))
     torch.testing.assert_close(*values, rtol=1e-10, atol=1e-10)
     weight = torch.tensor([2.0, -0.7], dtype=torch.double)

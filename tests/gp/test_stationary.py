@@ -14,12 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from linear_operator import to_dense
 
-from botorch_transfer.gp.stationary import (
-    Stationary,
-    dense_covariance,
-    squared_distance,
-    stationary_function,
-)
+from botorch_transfer.gp.expansion import evaluate
+from botorch_transfer.gp.stationary import Stationary, squared_distance, stationary_function
 from botorch_transfer.hyperbo.features import FeatureKernel, FeatureNetwork, scaled_linear
 from tests.gp.padded import KERNELS, plain_kernel, points
 from tests.gp.single_task import perturbed
@@ -160,7 +156,7 @@ def gradients(kernel, X, value):
 def test_values_and_gradients(kernel, X):
     X.requires_grad_()
     expected = kernel(X).to_dense()
-    value = dense_covariance(kernel, X)
+    value = evaluate(kernel, X, X)
     torch.testing.assert_close(value, expected, rtol=1e-7, atol=1e-9)
     pairs = zip(gradients(kernel, X, value), gradients(kernel, X, expected), strict=True)
     for left, right in pairs:
