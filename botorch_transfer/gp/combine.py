@@ -290,8 +290,7 @@ class WeightedSumKernel(PriorKernel):
         if diag:
             values = _weighted_sum(weights, gps.variance(x1), event_dims=1, power=2)
             return values.expand(*batch_shape, *values.shape[-1:])
-        if not x2.requires_grad:
-            x2 = collapse_batch(x2)
+        x2 = collapse_batch(x2)
         x1 = x2 if same else x1
         width = gps.lengthscale.shape[0] * x2.shape[-2] * max(1, x1.shape[:-2].numel())
         if same and (x1.shape[-2] == 1 or width * x1.shape[-2] <= max_elements(x1)):
@@ -343,8 +342,7 @@ class WeightedSumKernel(PriorKernel):
             batch have the same inputs.
         """
         gps, _ = _selected(self.gps, self.task_weights)
-        points = x if x.requires_grad else collapse_batch(x)
-        return self._covariance(gps.covariance, points, gps.alpha)
+        return self._covariance(gps.covariance, collapse_batch(x), gps.alpha)
 
 
 class SourceMean(Mean, ABC):
@@ -431,8 +429,7 @@ class WeightedSumMean(SourceMean):
             have the same inputs.
         """
         gps, _ = _selected(self.gps, self.task_weights)
-        points = x if x.requires_grad else collapse_batch(x)
-        return self._source_means(gps.mean, points, gps.alpha)
+        return self._source_means(gps.mean, collapse_batch(x), gps.alpha)
 
 
 def sharing_inputs(mean: Mean, x: Tensor) -> AbstractContextManager[None]:

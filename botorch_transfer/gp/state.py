@@ -211,9 +211,10 @@ def collapse_batch(x: Tensor) -> Tensor:
         x: A ``batch_shape x n x d`` tensor of inputs.
 
     Returns:
-        An ``n x d`` tensor if all elements of the batch are equal, else ``x``.
+        An ``n x d`` tensor if all elements of the batch are equal, else ``x``. Also ``x`` if ``x``
+        needs a gradient.
     """
-    if x.dim() == 2 or x.numel() == 0:
+    if x.requires_grad or x.dim() == 2 or x.numel() == 0:
         return x
     first = x[(0,) * (x.dim() - 2)]
     return first if bool((x == first).all()) else x

@@ -183,8 +183,7 @@ class PopulationKernel(PriorKernel):
         batch_shape = torch.broadcast_shapes(self.batch_shape, x1.shape[:-2], x2.shape[:-2])
         # Inputs that are equal along a batch are evaluated only once.
         same = x1 is x2
-        if not x2.requires_grad:
-            x2 = collapse_batch(x2)
+        x2 = collapse_batch(x2)
         x1 = x2 if same else x1
         mean1 = self.common(x1)
         mean2 = mean1 if same else self.common(x2)
