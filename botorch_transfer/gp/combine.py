@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Self, cast
+from typing import Any, cast
 
 import torch
 from gpytorch.constraints import GreaterThan
@@ -74,9 +74,7 @@ class SourceWeights(Module, ABC):
         """
         return gps, self.weights
 
-    def __getitem__(self, index: Any) -> Self:
-        """Returns the weights for the target models that ``index`` selects from a batch."""
-        return select_batch(self, index)
+    __getitem__ = select_batch
 
 
 class TaskWeights(SourceWeights):

@@ -32,7 +32,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any, Self, cast
+from typing import Any, cast
 
 import torch
 from botorch.sampling.pathwise.features import gen_kernel_features
@@ -155,9 +155,7 @@ class SourceNoise(MultitaskHomoskedasticNoise):
         inferred = [task for task, is_known in enumerate(self.known) if not is_known]
         return points.Yvar + self.noise @ points.every.one_hot(len(self.known))[:, inferred].mT
 
-    def __getitem__(self, index: Any) -> Self:
-        """Returns the noise of the models that ``index`` selects from a batch."""
-        return select_batch(self, index)
+    __getitem__ = select_batch
 
 
 @dataclass(frozen=True)

@@ -89,9 +89,7 @@ class TargetScale(Module):
         """Sets the moments of the scale (mean, variance, mean square) and the level's variance."""
         self.moments.data = torch.stack(torch.broadcast_tensors(*moments), dim=-1).to(self.moments)
 
-    def __getitem__(self, index: Any) -> TargetScale:
-        """Returns the moments for the target models that ``index`` selects from a batch."""
-        return select_batch(self, index)
+    __getitem__ = select_batch
 
 
 class PopulationMean(SourceMean):
