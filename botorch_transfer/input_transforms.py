@@ -249,9 +249,8 @@ def _equal(first: InputTransform, second: InputTransform) -> bool:
     """Returns whether two transforms are equal. Their dtypes and devices may differ."""
     states = first.state_dict(), second.state_dict()
     shapes = [{name: tensor.shape for name, tensor in state.items()} for state in states]
-    if type(first) is not type(second) or shapes[0] != shapes[1]:
-        return False
-    return deepcopy(first).double().equals(deepcopy(second).to(_device(first)).double())
+    other = deepcopy(second).to(_device(first)).double()
+    return shapes[0] == shapes[1] and deepcopy(first).double().equals(other)
 
 
 def _device(transform: InputTransform) -> torch.device | None:

@@ -509,15 +509,12 @@ def _read_model(
     normalize = getattr(model, "input_transform", None)
     found = Stationary.of(kernel)
     is_standardize = isinstance(standardize, Standardize | None)
+    is_standardize = is_standardize and not isinstance(standardize, StratifiedStandardize)
     for part, is_supported, supported in (
         (kernel, found, "RBF and Matérn kernels on all inputs, with or without ScaleKernel, are"),
         (mean, isinstance(mean, ConstantMean | ZeroMean), "zero and constant means are"),
         (likelihood, isinstance(likelihood, _LIKELIHOODS), "Gaussian noise, known or inferred, is"),
-        (
-            standardize,
-            is_standardize and not isinstance(standardize, StratifiedStandardize),
-            "the outcome transform Standardize is",
-        ),
+        (standardize, is_standardize, "the outcome transform Standardize is"),
         (normalize, isinstance(normalize, Normalize | None), "the input transform Normalize is"),
     ):
         if not is_supported:
@@ -552,8 +549,6 @@ _LIKELIHOODS = FixedNoiseGaussianLikelihood, GaussianLikelihood
 
 def _divisor(transform: Normalize | None, X: Tensor) -> Tensor:
     """Returns the ``d`` divisors of ``Normalize``; ones if there is no transform."""
-    if transform is None:
-        return X.new_ones(X.shape[-1])
     ends = X.new_tensor([[0.0], [1.0]]).expand(2, X.shape[-1])
-    low, high = deepcopy(transform).eval()(ends)
+    low, high = ends if transform is None else deepcopy(transform).eval()(ends)
     return (high - low).reciprocal()

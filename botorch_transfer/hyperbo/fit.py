@@ -188,10 +188,9 @@ class EmpiricalGaussian:
             >>> EmpiricalGaussian.of([torch.tensor([[1.0, 3.0], [2.0, 2.0]])]).mean
             tensor([[2., 2.]])
         """
-        means = [Y.mean(dim=-1) for Y in outcomes]
+        mean = pad_sequence([Y.mean(dim=-1) for Y in outcomes], batch_first=True)
         whitenings = [_whiten(Y) for Y in outcomes]
-        mean = pad_sequence(means, batch_first=True)
-        whitening = mean.new_zeros(len(means), max(map(len, whitenings)), mean.shape[-1])
+        whitening = mean.new_zeros(len(mean), max(map(len, whitenings)), mean.shape[-1])
         for padded, W in zip(whitening, whitenings, strict=True):
             padded[: W.shape[0], : W.shape[1]] = W
         return cls(mean, whitening)
