@@ -512,6 +512,10 @@ class ConditionedBatch(Conditioned, DoubleState):
         """Multiplies ``... x G x N`` values by ``K⁻¹``, the inverse covariance of the data."""
         return times(self.inverse_root.mT, times(self.inverse_root, values))
 
+    def flat_cross(self, x: Tensor) -> Tensor:
+        """Computes ``k(x, X)`` for ``P x d`` inputs and the GPs' points, a ``G x P x N`` tensor."""
+        return self.stationary.between(x, self.points)
+
     def flat_whiten(self, x: Tensor) -> Tensor:
         """Computes ``V(x) = L⁻¹ k(X, x)`` for ``P x d`` inputs, a ``G x N x P`` tensor."""
         return (self._once(self.flat_cross, x) @ self.inverse_root.mT).mT
@@ -911,17 +915,6 @@ class ConditionedGPs(ConditionedBatch):
         mask = torch.ones_like(alpha[..., 0], dtype=torch.bool)
         hyperparameters = kernel.lengthscale.reshape(1, -1), kernel.scale.reshape(1), mean
         return cls(points, mask, alpha[..., 0], inverse_root, *hyperparameters, kernel.name)
-
-    def flat_cross(self, x: Tensor) -> Tensor:
-        """Evaluates the kernel between inputs and each task's points.
-
-        Args:
-            x: A ``P x d`` tensor of inputs.
-
-        Returns:
-            An ``M x P x N`` tensor.
-        """
-        return self.stationary.between(x, self.points)
 
     def moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Evaluates the posterior mean and variance of each task. Evaluates the kernel only once.

@@ -271,17 +271,6 @@ class ConditionedPopulation(ConditionedBatch):
         tensors = {**self.tensors(), **changed, "inverse_root": found.inverse_root.unsqueeze(0)}
         return type(self)(**tensors, kernel=self.kernel, task_names=self.task_names)
 
-    def flat_cross(self, x: Tensor) -> Tensor:
-        """Evaluates the common function's prior covariances between inputs and ``points``.
-
-        Args:
-            x: A ``P x d`` tensor of inputs.
-
-        Returns:
-            A ``1 x P x N`` tensor.
-        """
-        return self.stationary.between(x, self.points)
-
 
 #: The rows of a task with more rows than this number are condensed to inducing points of the task.
 MAX_ROWS_OF_TASK = 1500
