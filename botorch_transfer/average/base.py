@@ -94,6 +94,14 @@ def mixed_moments(members: Sequence[Moments], shares: Tensor) -> Moments:
     return mean, (weights * (variances + (means - mean).square())).sum(dim=0)
 
 
+def _refuse(*args: Any, **kwargs: Any) -> NoReturn:
+    """Raises the error of an average whose noise gets a prior or a constraint."""
+    raise UnsupportedError(
+        "A model average computes its noise variance from the models in model.members: "
+        "register the prior or constraint of noise in the likelihood of each of these models."
+    )
+
+
 class _AveragedNoise(DerivedNoise):
     """Noise variance of an average of models.
 
@@ -113,24 +121,16 @@ class _AveragedNoise(DerivedNoise):
 
     def register_constraint(self, *args: Any, **kwargs: Any) -> None:
         if hasattr(self, "_average"):  # false while the base class registers its own constraint
-            self._refuse()
+            _refuse()
         super().register_constraint(*args, **kwargs)
 
-    def register_prior(self, *args: Any, **kwargs: Any) -> None:
-        self._refuse()
-
-    def _refuse(self) -> NoReturn:
-        raise UnsupportedError(
-            "A model average computes its noise variance from the models in model.members: "
-            "register the prior or constraint of noise in the likelihood of each of these models."
-        )
+    register_prior = _refuse
 
 
 class _AveragedLikelihood(GaussianLikelihood):
     """Likelihood of an average of models. Its ``register_prior`` method raises an error."""
 
-    def register_prior(self, *args: Any, **kwargs: Any) -> None:
-        self.noise_covar.register_prior(*args, **kwargs)
+    register_prior = _refuse
 
 
 class PlainGP(TargetGP):
