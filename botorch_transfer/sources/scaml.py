@@ -131,7 +131,7 @@ class ScaMLGP(SourcePosteriorGP):
         Without target points, the model uses all tasks.
         """
         (X,), Y = self.train_inputs, self.train_targets
-        if not self._has_too_many_sources or Y.numel() == 0:
+        if self._max_sources >= self.task_weights.num_tasks or Y.numel() == 0:
             return
         X = self.transform_inputs(X) if self.training else X  # already transformed in eval mode
         # Uses starting values of the hyperparameters: the selection then depends on the data only.
@@ -149,10 +149,6 @@ class ScaMLGP(SourcePosteriorGP):
 
         points = torch.cat([X, torch.stack([Y, noise], dim=-1)], dim=-1)
         self.task_weights.select(self._choice(select, points, self.prior.gps.alpha))
-
-    @property
-    def _has_too_many_sources(self) -> bool:
-        return self._max_sources < self.task_weights.num_tasks
 
     def _before_fit(self) -> None:
         if self.task_weights.raw_weights.requires_grad:
