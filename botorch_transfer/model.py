@@ -361,6 +361,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
     num_restarts: int = 5
 
     _warns: ClassVar[bool] = True  # whether to warn about inputs and outcomes
+    _fits_sources: ClassVar[bool] = False  # whether the model is also fitted to the source data
 
     #: Maximum number of iterations of a fit; ``None`` for the optimizer's default.
     max_fit_iterations: ClassVar[int | None] = None
@@ -744,10 +745,6 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         return self
 
     @property
-    def _has_data_to_fit(self) -> bool:
-        return self.num_target_points > 0
-
-    @property
     def is_fitted_as_exact_gp(self) -> bool:
         """Whether a fit maximizes the exact GP's marginal log likelihood alone."""
         return type(self).forward is TargetGP.forward
@@ -815,7 +812,7 @@ class TargetGP(TransferModel, SingleTaskGP):  # type: ignore[misc]
         given = dict(optimizer_kwargs or {})
         if "optimizer" not in of_botorch and self.max_fit_iterations is not None:
             given["options"] = {"maxiter": self.max_fit_iterations, **(given.get("options") or {})}
-        if self._has_data_to_fit and has_parameters:
+        if has_parameters and (self.num_target_points > 0 or self._fits_sources):
             num_restarts = self.num_restarts if num_restarts is None else num_restarts
             mll.train()
             if of_botorch:

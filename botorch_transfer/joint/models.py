@@ -107,6 +107,7 @@ class JointTransferGP(TargetGP):
             tasks.
     """
 
+    _fits_sources = True
     max_fit_iterations = 200  # the objective has flat ridges, on which a fit would not converge
     covar_module: SourceConditionalKernel
 
@@ -250,10 +251,6 @@ class JointTransferGP(TargetGP):
         with target_frozen(of_sources):
             super().custom_fit(of_sources, *args, **kwargs)
         return mll.eval()
-
-    @property
-    def _has_data_to_fit(self) -> bool:
-        return True
 
     def closed_form(self, mll: ExactMarginalLogLikelihood) -> JointObjective | None:
         """Returns a fast fit objective that does not call GPyTorch, or ``None``.
