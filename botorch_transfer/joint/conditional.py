@@ -61,6 +61,7 @@ from botorch_transfer.gp.state import (
     shallow_copy,
 )
 from botorch_transfer.gp.stationary import Stationary
+from botorch_transfer.gp.strategy import joined
 from botorch_transfer.joint.kernels import (
     CoregionalizationKernel,
     IndependentSourcesKernel,
@@ -207,6 +208,7 @@ class SourceConditional(Conditioned, GPyTorchModule):
         self.kernel = kernel
         self.points = points
         self.noise = noise
+        self.register_buffer("prior_mean", points.Y.new_zeros(()), persistent=False)
         self._memory = Cache(size=1)
         self._whitened = Cache()
 
@@ -280,11 +282,6 @@ class SourceConditional(Conditioned, GPyTorchModule):
         ``K`` is the covariance of the source data, and ``y_s`` are the source outcomes.
         """
         return self.factor().alpha
-
-    @property
-    def prior_mean(self) -> Tensor:  # type: ignore[override]
-        """The prior mean of the joint GP, which is zero."""
-        return self.points.Y.new_zeros(())
 
     def _target(self, x: Tensor) -> TaskPoints:
         return TaskPoints(x, (self.kernel.num_tasks - 1,), (x.shape[-2],))
@@ -529,14 +526,9 @@ class JointObjective(ClosedFormObjective):
         if sizes[-1] == 0:
             self._num_points = sum(sizes)
         # Each member of the batch has the source data first, then the member's target data.
-        of_sources = (
-            part.double().expand(self.num_members, *part.shape)
-            for part in (points.X, points.Y, points.Yvar)
-        )
-        own = self._X, self._Y, self._known_noise
-        self._X, self._Y, self._known_noise = (
-            torch.cat(parts, dim=1) for parts in zip(of_sources, own, strict=True)
-        )
+        self._X = joined(points.X.double(), self._X, event_dims=2)
+        self._Y = joined(points.Y.double(), self._Y, event_dims=1)
+        self._known_noise = joined(points.Yvar.double(), self._known_noise, event_dims=1)
         self._points = TaskPoints(self._X[0], tuple(range(kernel.num_tasks)), sizes)
         self._one_hot = self._points.one_hot(kernel.num_tasks)
         # Row i of `_noise_of` is one at the points with inferred noise variance i, else zero.
@@ -582,7 +574,7 @@ class JointObjective(ClosedFormObjective):
         matrices = self.kernel.task_covariances(*fitted).double()
         X, Y, one = self._X[member], self._Y[member], torch.ones_like(values[:, 0])
 
-        def part(index: int, rows: Tensor) -> Tensor:
+        def part(index: int, rows: Tensor | slice) -> Tensor:
             tasks, lengthscale = self._one_hot[rows], given[f"lengthscale {index}"].unsqueeze(-2)
             scale = given.get(f"outputscale {index}", one).reshape(one.shape)
             kernel = Stationary(self._names[index], lengthscale, scale)
@@ -593,8 +585,7 @@ class JointObjective(ClosedFormObjective):
         if isinstance(self.kernel, IndependentSourcesKernel):
             value = self._of_blocks(part, Y, noise)
         else:
-            every = torch.arange(Y.shape[-1], device=Y.device)
-            total: Any = sum(part(index, every) for index in range(len(self._names)))
+            total: Any = sum(part(index, slice(None)) for index in range(len(self._names)))
             value = nll(torch.zeros_like(Y), total, Y, noise=noise)
         (slope,) = torch.autograd.grad(value.sum(), values)
         return value.detach(), slope
