@@ -254,14 +254,12 @@ class TransferGP(AveragedGP):
         priors = (prior for prior in self.prior.values() if isinstance(prior, ConditionedPrior))
         if (prior := next(priors, None)) is None:
             return None
-        low, high = prior.input_range.to(self.train_targets)
+        tried = prior.input_range.to(self.train_targets)
         gap = max(UNTRIED / int(prior.num_points.sum()), 0.05)
-        is_missed = torch.stack([low > gap, high < 1 - gap])
+        is_missed = torch.stack([tried[0] > gap, tried[1] < 1 - gap])
         if not bool(is_missed.any()):
             return None
-        return torch.stack([low, high]).where(
-            is_missed, low.new_tensor([[-torch.inf], [torch.inf]])
-        )
+        return torch.where(is_missed, tried, tried.new_tensor([[-torch.inf], [torch.inf]]))
 
     def _update_shares(self) -> None:
         """Recomputes ``improvement_shares`` from the target's outcomes."""
