@@ -531,13 +531,10 @@ class AveragedPath(ModelPath):
         # The models are copied, so that a path does not change with their hyperparameters.
         self.paths, self.members = ModuleList(paths), ModuleList(deepcopy(members)).eval()
         shares, self._prior = model.shares.detach()[..., model.used].clone(), prior
-        units = [model._scale_and_shift(member) for member in members]
-        scales, shifts = (
-            torch.stack(torch.broadcast_tensors(*each), dim=-1) for each in zip(*units, strict=True)
-        )
+        units = zip(*map(model._scale_and_shift, members), strict=True)
+        for name, each in zip(("scale", "shift"), units, strict=True):
+            self.register_buffer(name, torch.stack(torch.broadcast_tensors(*each), dim=-1))
         self.register_buffer("shares", shares.unsqueeze(-2))  # adds a dimension of points
-        self.register_buffer("scale", scales)
-        self.register_buffer("shift", shifts)
         # One z for each function, because a mixture draws all points from the same member.
         z = shares.new_empty(*sample_shape, *shares.shape).normal_()
         self.register_buffer("z", z.unsqueeze(-2))
