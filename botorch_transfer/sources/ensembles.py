@@ -166,10 +166,8 @@ def misranked_pairs(values: Tensor, Y: Tensor) -> Tensor:
     # Compares one point at a time with all later points, because all pairs at once would need too
     # much memory.
     for point in range(values.shape[-1] - 1):
-        differences, observed = (
-            each[..., point + 1 :] - each[..., point : point + 1] for each in (values, Y)
-        )
-        count = count + disagreements(differences, observed)
+        pairs = (each[..., point + 1 :] - each[..., point : point + 1] for each in (values, Y))
+        count = count + disagreements(*pairs)
     return count
 
 
