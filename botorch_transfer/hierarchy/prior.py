@@ -234,10 +234,9 @@ class ConditionedHierarchy(ConditionedBatch):
         Returns:
             A ``1 x P x N`` tensor, for ``N`` data points.
         """
-        rows = enumerate(self._rows)
-        parts = [self._kernel(level, x, self.points[row.start :]) for level, row in rows]
-        padded = [pad(part, (row.start, 0)) for part, row in zip(parts, self._rows, strict=True)]
-        return sum(padded[1:], start=padded[0]).unsqueeze(0)
+        starts = enumerate(rows.start for rows in self._rows)
+        parts = [pad(self._kernel(level, x, self.points[at:]), (at, 0)) for level, at in starts]
+        return sum(parts[1:], start=parts[0]).unsqueeze(0)
 
 
 @savable
