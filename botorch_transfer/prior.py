@@ -268,9 +268,8 @@ class Observations(DoubleState):
         """Appends the data of further tasks, and adds ``num_tasks`` to their task indices."""
         mine = self.X, self.Y, self.noise, self.task
         theirs = other.X, other.Y, other.noise, other.task + num_tasks
-        return type(self)(
-            *(torch.cat([a, b.to(a.device)]) for a, b in zip(mine, theirs, strict=True))
-        )
+        parts = (torch.cat([a, b.to(a.device)]) for a, b in zip(mine, theirs, strict=True))
+        return type(self)(*parts)
 
 
 #: Bounds on a task's variance in a geometric mean over tasks, so that no extreme task dominates the

@@ -324,9 +324,8 @@ def expand(mean: Mean, kernel: Kernel, T: Tensor) -> Expansion | None:
     terms = [(term, Stationary.of(term)) for term in terms_of(kernel)]
     known = [each for _, each in terms if each is not None]
     others = [term for term, each in terms if each is None]
-    scale = torch.stack([each.scale.reshape(()) for each in known]).sum() if known else 0.0
     constants = T.new_zeros(2 + len(T), dtype=torch.double)
-    constants[1] = scale
+    constants[1] = sum(each.scale.squeeze() for each in known)
     rest = Expansion([Part.of_kernel(each, T) for each in known], constants)
     if not others and type(mean) is ConstantMean:
         constants[0] = mean.constant

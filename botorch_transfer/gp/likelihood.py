@@ -189,8 +189,7 @@ def gaussian_loss(B: Tensor, covariance: Tensor, noise: Tensor | None = None) ->
     """
     if noise is not None:
         covariance = covariance + noise.expand(covariance.shape[:-1]).diag_embed()
-    value: Any = _GaussianLoss.apply(B, covariance)
-    return value
+    return cast(Tensor, _GaussianLoss.apply(B, covariance))
 
 
 class _GaussianLoss(torch.autograd.Function):
