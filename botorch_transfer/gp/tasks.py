@@ -202,8 +202,7 @@ class PaddedTasks:
         mask = pad_sequence([own >= 0 for own in rows], batch_first=True)
         task, covariance = torch.arange(len(rows)).unsqueeze(-1), self.covariance
         if covariance is not None:
-            pairs = index.unsqueeze(-1), index.unsqueeze(-2)
-            covariance = covariance[task.unsqueeze(-1), *pairs]
+            covariance = covariance[task.unsqueeze(-1), index.unsqueeze(-1), index.unsqueeze(-2)]
         X, Y, Yvar = (part[task, index] for part in (self.X, self.Y, self.Yvar))
         return PaddedTasks(X, Y * mask, Yvar * mask, mask, self.fixed_noise, covariance)
 

@@ -222,8 +222,7 @@ class ConditionedHierarchy(ConditionedBatch):
             A ``... x 1 x N`` tensor.
         """
         of_rows = (values * self.includes).sum(dim=-2, keepdim=True)
-        normal = torch.randn_like(of_rows)
-        return self.solve(of_rows + self.noise.sqrt() * normal)
+        return self.solve(of_rows + self.noise.sqrt() * torch.randn_like(of_rows))
 
     def flat_cross(self, x: Tensor) -> Tensor:
         """Evaluates prior covariances between the last task's function at ``x`` and all data.
