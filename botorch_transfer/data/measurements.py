@@ -217,6 +217,12 @@ NEUTRAL = DONE | _words(
     "ongoing, open, todo, to do, new"
 )
 
+#: Words in notes that mean an invalid run.
+DOUBTFUL = _words(
+    "contaminated, contamination, discard, discarded, outlier, spilled, wrong, broke, broken, "
+    "leak, leaked, invalid, unreliable, suspicious, mistake, typo, ungültig, verunreinigt, mould"
+)
+
 #: Words in the names of columns that may have the status of runs.
 STATUSES = _words("state, status, note, notes, comment, comments, remark, remarks, bemerkung")
 
@@ -248,8 +254,8 @@ CELL = re.compile(
 TOO_GOOD, ENOUGH, MOST = 3.0, 5, 0.8
 
 #: An outcome of zero is implausible if the smallest other outcome is above ``NEAR_ZERO`` times the
-#: median of the other outcomes. Losses are not checked if all losses are whole numbers.
-NEAR_ZERO = 0.3
+#: median of the other outcomes.
+NEAR_ZERO = 0.2
 
 #: Pattern of units in per cent or per mille.
 PER_CENT = "[%‰]|pct|percent"
@@ -428,6 +434,8 @@ def _errors(frame: DataFrame, name: str, values: Array, task: str | None) -> Arr
     if 2 * is_large.sum() > given.sum():
         text = "Check %r: most standard errors, such %s, exceed the outcomes or their differences"
         logger.warning(text, name, _cell(frame, task, name, int(is_large.argmax())))
+    elif (errors[given] % 1 == 0).all() and (values[given] % 1).any() and errors[given].max() > 1:
+        logger.warning("All standard errors in %r are whole numbers: are they counts?", name)
     known = values[needed & ~np.isin(values, codes(values))]
     is_code = given & np.isin(errors, parameter_codes(errors[given], known))
     log_cell(is_code, frame[name], "which counts as an empty cell: empty or correct the cell")
@@ -523,10 +531,16 @@ def _fates(frame: DataFrame, status: str | None, task: str | None) -> NDArray[An
 
 
 def warn_of_status(frame: DataFrame | None, outcomes: Sequence[Outcome], status: str) -> None:
-    """Warns of runs with an outcome that have not ended, and of ended runs without an outcome."""
-    if frame is not None and status in frame:
+    """Warns of outcomes of unfinished or invalid runs, and of ended runs without an outcome."""
+    if frame is None:
+        return
+    known = frame.filter([outcome.name for outcome in outcomes]).notna().any(axis=1)
+    for name in (n for n in frame if n != status and words_of(str(n)) & STATUSES):
+        notes = frame[name].map(lambda cell: {*_word(cell).split()})
+        is_bad = notes.map(lambda note: bool(note & DOUBTFUL) and not note & NEGATIONS)
+        log_cell(known & is_bad, frame[name], "but its outcome counts: empty it if it is invalid")
+    if status in frame:
         words = frame[status].map(_word)
-        known = frame.filter([outcome.name for outcome in outcomes]).notna().any(axis=1)
         early = known & words.isin((NEUTRAL | EMPTY) - DONE - {"nan", "na", "n a", "none", "null"})
         reason = "but the run has an outcome, which counts: empty the outcome if it is not final"
         log_cell(early, frame[status], reason)
@@ -564,14 +578,12 @@ def _leave_out_codes(tables: Sequence[DataFrame], outcome: Outcome, task: str | 
         steps = cells.diff().rolling(ENOUGH)
         is_series = (steps.min() == steps.max()) & (steps.max().abs() == 1)
         log_cell(is_series, cells, "which continues a series of steps by 1: is it a measurement?")
+        log_cell(cells.isin(_thousands(others)), cells, "maybe thousands: write 1250, not 1.250")
     best = np.sort(outcome.sign * others)
     rest = best[best < best.max(initial=-np.inf)]  # without the best value, which may repeat
     is_most = len(rest) >= max(ENOUGH, MOST * len(best))
     spread = np.ptp(rest[len(best) // 20 :]) if is_most else 0.0
-    # A crashed training may have the loss zero.
-    is_zero = is_most and outcome.sign < 0 == best[-1] and bool((best % 1).any())
-    is_zero = is_zero and rest[-1] < NEAR_ZERO * np.median(rest)
-    if is_zero or 0 < TOO_GOOD * spread < best[-1] - rest[-1]:
+    if 0 < TOO_GOOD * spread < best[-1] - rest[-1]:
         text = "%r has %g, far better than all other outcomes: correct the cell if it is wrong"
         logger.warning(text, outcome.name, outcome.sign * best[-1])
 
@@ -589,10 +601,19 @@ def _may_be_missing(code: int, others: Array, first: Series, outcome: Outcome) -
     if len(rest) == 0 or rest.min() < 0:
         return False
     if code == 0:  # far below all other outcomes, or only in the last table
-        is_far = outcome.sign > 0 and rest.min() > NEAR_ZERO * np.median(rest)
-        return bool(times > 1 and (is_far or (first.min() > 0 and first.count() > 2 * ENOUGH)))
+        is_loss = outcome.sign < 0 and len(rest) >= ENOUGH * times and (rest % 1).any()
+        is_far = (times > 1 or is_loss) and rest.min() > NEAR_ZERO * np.median(rest)
+        return bool(is_far or (times > 1 and first.min() > 0 and first.count() > 2 * ENOUGH))
     is_best = outcome.sign < 0 or in_per_cent(outcome.name)
     return bool(is_best or np.quantile(rest, 0.5 * (times > 1)) >= 10)
+
+
+def _thousands(values: Array) -> Array:
+    """Returns outcomes below 10 that may be thousands, such as 1.250, next to hundreds."""
+    small, large = values[values < 10], values[values >= 10]
+    if min(len(small), len(large)) < 2 or small.min() < 1 or not (small % 1).any():
+        return small[:0]
+    return small if 10 * small.max() <= large.min() and large.max() < 1000 else small[:0]
 
 
 # ----------------------------------------------------------------------------------------- columns

@@ -296,7 +296,7 @@ def read_history(
     sources: dict[str, dict[str, SupervisedDataset]] = {o.name: {} for o in outcomes}
     failed_inputs = [torch.empty(0, space.dim, dtype=torch.double)]
     notes, tasks = _Notes(list), rows_of_tasks(frame[task])
-    _warn_of_rows(frame, tasks, Y)
+    _warn_of_rows(frame, tasks, Y, [name for name in space.columns if name in frame])
     for name, rows in tasks.items():
         known = is_finite[rows].any(axis=1)
         if not known.any():
@@ -702,15 +702,30 @@ def _log_missing(is_finite: NDArray[np.bool_], name: str, keep: bool, without: l
 
 
 def _warn_of_rows(
-    frame: DataFrame, tasks: Mapping[str, NDArray[np.intp]], Y: NDArray[np.float64]
+    frame: DataFrame,
+    tasks: Mapping[str, NDArray[np.intp]],
+    Y: NDArray[np.float64],
+    parameters: Sequence[str],
 ) -> None:
-    """Warns of rows that occur repeatedly, of similar task names, and of summary rows."""
+    """Warns of repeated rows or outcomes, of similar task names, and of summary rows.
+
+    If cells were filled down, or if tables were merged without a key, runs with different
+    parameters have the same outcomes.
+    """
+    settings = Series(_hashes(frame[[*parameters]]))
     is_copy, twice = Series(_hashes(frame)).duplicated(keep=False).to_numpy(), list[str]()
     for name, rows in tasks.items():
         copies = rows[is_copy[rows]]
         is_most = 2 * len(copies) > len(rows)
         if is_most and len(np.unique(np.nan_to_num(Y[copies]), axis=0)) >= ENOUGH_SAME:
             twice += [name] * len(copies)
+        y = Series(Y[rows, 0], rows).dropna()
+        levels, different = y.nunique(), settings[y.index].nunique()
+        are_filled = (y != y.shift()).sum() == levels <= min(len(y) / 3, different - 1)
+        are_crossed = levels * different == len(y) and min(levels, different) > 2
+        if (y % 1).any() and levels > 1 and (are_filled or are_crossed):
+            text = "Task %r has the same outcomes for different parameters: check fills and merges"
+            logger.warning(text, name)
     without_summaries(tasks, frame.index)
     if twice:
         text = "%d rows occur more than once (task %s): give each run once"

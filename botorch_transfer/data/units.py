@@ -40,7 +40,7 @@ TIME = r"[(\[/](s|min|h)\b|\b(t|\w*(time|zeit|dauer)|dur[aé]\w*|sec(ond)?s?|min
 TIME += r"|hours?|residence|age|age?ing|bake|proof|speed|velocity|stir\w*|rpm|flow|hz|frequency)\b"
 
 #: Factors of usual conversions, and patterns of names of the parameters to which they apply.
-FACTORS = {60: TIME, 100: f"^(?!.*(?:{TIME}))", 1_000: ""}
+FACTORS = {10: "", 60: TIME, 100: f"^(?!.*(?:{TIME}))", 1_000: ""}
 
 #: Usual conversions of units by description: a factor, an offset, and a pattern of names.
 CONVERSIONS = {
@@ -76,6 +76,10 @@ MAX_LOOKED_AT = 1_000
 
 #: Tasks are compared if at least ``MIN_COMPARABLE`` tasks have at least ``MIN_VALUES`` values each.
 MIN_VALUES, MIN_COMPARABLE = 4, 3
+
+#: Negative outcomes of a study are reported if more than this number of old outcomes are positive,
+#: and no old outcome is negative.
+MIN_OLD = 10
 
 #: Significance level of the tests for fractions and for negated outcomes. The tests compute the
 #: probability that a group of outcomes is smaller than all other outcomes by chance.
@@ -210,6 +214,10 @@ def wrong_outcomes(
             text += f" of {'outcome_range' if outcome.within else 'the usual range'} {least:g} to "
             text += f"{largest:g}{', to which predictions are clipped' * bool(outcome.within)}"
             return f"{text}: correct the range or the values"
+    old, own = (groups.get(group, every[:0]) for group in tables)
+    is_new = len(old) > MIN_OLD and min(old) > 0 and sum(own < 0) > 1 and max(own) > 0
+    if is_new and not SIGNED & words:
+        return f"{name!r} has negative values in this study only: use the unit of the old runs"
     is_fraction = (len(every) >= MIN_VALUES or runs is None) and 0 < every.max(initial=0.0) <= 1
     if is_fraction and (least, largest) == (0, 100) and not (SHARES - PER_CENT) & words:
         return f"{name!r} is never above 1, but has outcome_range 0 to 100: give percentages"
@@ -354,15 +362,16 @@ def _of_column(tasks: Mapping[str, Array], parameter: Parameter) -> Iterator[tup
     marks = parameter.decode(unit)[parameter.name].to_numpy(dtype=np.float64)
     (lower, upper), reference = marks[:2], marks[2:]
     words = re.sub(r"(?<=[a-z])(?=[A-Z])|[_\d]", " ", parameter.name)
+    is_count = isinstance(parameter, IntegerParameter)
     usual = {
         text: (factor, offset)
         for text, (factor, offset, names) in CONVERSIONS.items()
-        if re.search(names, words, re.IGNORECASE)
+        if re.search(names, words, re.IGNORECASE) and not (is_count and text[-5:] == "by 10")
     }
     rounding = 1e-6 * max(abs(lower), abs(upper))
     strange, compared = dict[str, Array](), dict[str, Array]()
     for name, values in tasks.items():
-        if isinstance(parameter, IntegerParameter) and 2 * np.mean(values % 1 > 0) > 1:
+        if is_count and 2 * np.mean(values % 1 > 0) > 1:
             yield name, "has fractions, but the parameter is an integer: use a real parameter"
         beyond = (values < lower - rounding) | (values > upper + rounding)
         beyond = beyond if name != STUDY else (2 * values < lower) & (lower > 0)
@@ -371,9 +380,12 @@ def _of_column(tasks: Mapping[str, Array], parameter: Parameter) -> Iterator[tup
         elif len(values) >= MIN_VALUES:
             compared[name] = _quantiles(values)
     positive = np.concatenate([*(v for v in tasks.values() if v.min() > 0), []])
-    is_wide = positive.max(initial=0.0) >= 10 * positive.min(initial=np.inf) and not parameter.log
+    is_wide = positive.max(initial=0.0) >= 10 * positive.min(initial=np.inf)
+    whole = [values.min() for values in tasks.values() if not (values % 1).any()]
     for name, values in tasks.items() if is_wide else ():
-        exponents = (base**values for base in BASES if values.min() < 0 >= values.max())
+        are_logs = values.min() < 0 >= values.max() and not parameter.log
+        are_logs |= len(whole) > 1 and (values % 1).any() and 0 < values.max() < min(whole)
+        exponents = (base**values for base in BASES if are_logs)
         if any(positive.min() <= 2 * x.min() and x.max() <= 2 * positive.max() for x in exponents):
             yield name, "seems to have logarithms, unlike other tasks: undo the logarithm"
     if len(compared) >= MIN_COMPARABLE:

@@ -48,7 +48,7 @@ DATE = (
     r"\s*(?:(?:19|20)\d\d([-/])(?:0?[1-9]|1[0-2])\1[0-3]?\d|\d\d?([./])\d\d?\2(?:\d{2,4})?"
     rf"|\d\d?[\s.-]*{MONTH}[\s.-]*(?:\d{{2,4}})?|{MONTH}[\s.-]*\d{{1,4}})(?:[ T]\d\d?:\d\d\S*)?\s*"
 )
-DURATION = r"\s*(?:-?\d+ days? \+?)?\d+:\d\d(?::\d\d\S*)?\s*"
+DURATION = r"\s*(?:(?:-?\d+ days? \+?)?\d+:\d\d(?::\d\d\S*)?|(?:\d+ ?(?:h|min|m|s) ?){2,})\s*"
 EXCEL_ERROR = r"\s*#(?:[A-Z/0]+[!?]|N/A|NV|#+)\s*"
 REMARKS = {
     DATE: " (it looks like a date)",

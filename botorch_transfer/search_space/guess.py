@@ -97,7 +97,8 @@ LARGE_IS_GOOD = r"acc|accuracy|score|auc|f1|r2|yield|conversion|selectivity|ee|e
 SMALL_IS_GOOD = r"loss|error|err|rmse|mse|mae|mape"
 #: Further words in names of outcomes to minimize. They may also name parameters.
 COSTS = "cost|latency|runtime|wer|cer|perplexity|ppl|nll|brier|regret|fid"
-COSTS += "|scrap|waste|defects|impurity|impurities|rejects"
+COSTS += "|scrap|waste|defects|impurity|impurities|rejects|corrosion|wear|spoilage|mould|mold"
+COSTS += "|porosity|mortality|crack|cracks|shrinkage|warpage|roughness|downtime|emissions|failures"
 #: Words that suggest a goal only if no goal is given, and words that reverse the suggested goal.
 VAGUE = {"score", "ee", "er", "de", "conversion"}
 REVERSING = {"neg", "negative", "minus", "1", "drop", "gap", "reduction", "savings", "efficiency"}
@@ -113,13 +114,16 @@ MEASURES = re.compile(
 
 #: Words in the names of columns that may be measured in a run.
 MEASURED = {"measured", "observed", "actual", "after", "gemessen", "duration", "gpu", "cpu", "best"}
-MEASURED |= {"energy", "kwh", "memory", "mem", "flops", "throughput", "consumption", "params"}
+MEASURED |= {"energy", "kwh", "memory", "mem", "flops", "throughput", "consumption"}
+
+#: Words in the names of columns that name the measure in each row of a long table.
+MELTED = {"metric", "measure", "kpi", "variable", "measurement"}
 
 #: Patterns of cells with dates, durations or dictionaries, and reasons to leave out columns of such
 #: cells. The last pattern matches seconds or milliseconds since 1970, and dates such as 20240502.
 HOLD_NO_NUMBERS = {
     DATE: "holds dates",
-    DURATION: "holds durations: convert the durations to numbers, such as minutes",
+    rf"{DURATION}|\d+ ?[hms]": "holds durations: convert the durations to numbers, such as minutes",
     r"\{[^{}]*:[\s\S]*\}": "holds dictionaries: expand them into columns by pandas.json_normalize",
     r"1\d{9}(?:\d{3})?|(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:[0-2]\d|3[01])": (
         "holds dates as numbers: if the column is a parameter, divide its numbers by 1e6"
@@ -132,7 +136,7 @@ UNCLEAR = rf"{DATE}|{DURATION}|\s*[-+]?(?:\d{{1,3}}(?:[., ']\d{{3}})+|\d+,\d+)\s
 
 #: A column may be another measure if the magnitude of its rank correlation with the outcome is
 #: above this value.
-ALMOST_THE_OUTCOME = 0.99
+ALMOST_THE_OUTCOME = 0.98
 
 
 def guess_space(
@@ -260,7 +264,7 @@ def guess_space(
             continue
         found[name] = guessed
         if isinstance(guessed, CategoricalParameter):
-            _warn_of_choices(column.dropna().astype(str))
+            _warn_of_choices(column.dropna().astype(str), tasks)
     listed = "; ".join(f"{name!r} {unused[name]}" for name in columns if name in unused)
     if unused:
         has_remedy = any(": " in reason for reason in unused.values())
@@ -280,7 +284,10 @@ def guess_space(
 
 
 def warn_of_relations(
-    frame: DataFrame, parameters: Sequence[Parameter], constraints: Sequence[str] = ()
+    frame: DataFrame,
+    parameters: Sequence[Parameter],
+    constraints: Sequence[str] = (),
+    candidates: DataFrame | None = None,
 ) -> set[str]:
     """Warns if a parameter follows from others in all old runs.
 
@@ -293,6 +300,8 @@ def warn_of_relations(
         parameters: The parameters of the search space.
         constraints: The constraints. No warning is given for parameters that one of the constraints
             names together.
+        candidates: The rows to choose from. If they are given, a warning is only logged for a
+            candidate that has another sum than all old runs.
 
     Returns:
         The numeric parameters that have a constant sum.
@@ -329,23 +338,36 @@ def warn_of_relations(
         remedy = "leave out measurements and repeated quantities"
         if np.ptp(sums) <= ROUGHLY * widths[parts].max():
             summed |= {*group} - flags
+            if candidates is not None:
+                found = candidates[group].apply(to_numeric, errors="coerce").sum(axis=1)
+                is_other = (found - sums.mean()).abs() > ROUGHLY * widths[parts].max()
+                reason = f"but {sums.mean():g} in all old runs: correct or drop the row"
+                log_cell(is_other, found.rename(" + ".join(group)), reason)
             total = " + ".join(n if n.isidentifier() else f"`{n}`" for n in group)
             total += f" == {round(float(sums.mean()), 6):.10g}"
             text = f"In all old runs, {total}, but suggestions may have other sums"
             choices = "replace these columns by one column of choices"
             remedy = choices if flags & {*group} else f"add the constraint {total!r}"
         whole = [rf"(?<!\w){re.escape(name)}(?!\w)" for name in group]
-        if not any(all(re.search(name, given) for name in whole) for given in constraints):
+        is_known = any(all(re.search(name, given) for name in whole) for given in constraints)
+        if candidates is None and not is_known:
             logger.warning("%s: %s", text, remedy)
     return summed
 
 
-def _warn_of_choices(texts: Series) -> None:
+def _warn_of_choices(texts: Series, tasks: Series | None) -> None:
     """Warns of choices that may stand for unknown values, or may be typing errors.
 
     A choice may be a typing error if it occurs once, and if another order of the letters in its
     words gives a choice that occurs at least three times.
     """
+    are_numbers = to_numeric(texts, errors="coerce").notna()
+    shares = are_numbers.groupby(are_numbers if tasks is None else tasks).mean()
+    if tasks is not None and {*shares} == {0.0, 1.0}:
+        text = "%r has numbers in task %r, but words in other tasks: use the same words"
+        logger.warning(text, texts.name, shares.idxmax())
+    if MELTED & words_of(str(texts.name)) or all(map(is_measure, texts.unique())):
+        logger.warning("%r seems to name measures: give each measure a column", texts.name)
     # Next to a choice "+", the choice "-" means "without".
     unknown = texts.str.fullmatch(UNKNOWN) & ~(texts.eq("-") & ("+" in {*texts}))
     log_cell(unknown, texts, "which counts as a choice: if the value is unknown, empty the cell")
@@ -433,6 +455,8 @@ def _describes_runs(column: Series, tasks: Series | None) -> str | None:
     """
     if NOTES.fullmatch(str(column.name)):
         return "identifies a run"
+    if column.name == "status":
+        return "has the status of runs"
     groups = None if tasks is None or tasks.is_unique else column.groupby(tasks.to_numpy())
     if groups and column.nunique(dropna=False) > 1 >= groups.nunique(dropna=False).max():
         return "has one value in each task"

@@ -65,7 +65,12 @@ from botorch_transfer.search_space.cells import (
 )
 from botorch_transfer.search_space.guess import NOTES, STEPS, checked_goals, warn_of_relations
 from botorch_transfer.search_space.space import check_arguments, check_table
-from botorch_transfer.suggestion.constraints import names_some, read_constraint, with_operators
+from botorch_transfer.suggestion.constraints import (
+    Condition,
+    names_some,
+    read_constraint,
+    with_operators,
+)
 from botorch_transfer.suggestion.outcomes import old_tasks
 from botorch_transfer.suggestion.region import Region
 
@@ -480,8 +485,8 @@ def read_study(
         candidates = with_numbers(candidates, space.number_columns)
         # The table that suggest returns has its own columns with these names.
         candidates = candidates.drop(columns=[*ADDED, *columns], errors="ignore")
-    elif history is not None:
-        warn_of_relations(history, space.parameters, between)
+    if history is not None:
+        warn_of_relations(history, space.parameters, between, candidates)
     region = Region(space, fixed, linear, candidates, repeats, cost)
     for each in space.parameters if fixed else ():
         is_known = each.active_if and {each.name, *each.active_if} <= {*(fixed or ())}
@@ -494,6 +499,12 @@ def read_study(
     _check_roles(space, outcomes, [*named, ("task", task)] if history is not None else named)
     searched = {name: table for name, table in present.items() if name in ("history", "runs")}
     _check_named(named, searched, [*used, *columns, *space.columns], [task, *space.columns])
+    if history is not None:
+        _warn_of_constraints(linear, history)
+        roles = [*used, *columns, *space.columns]
+        new = [*(runs if runs is not None else [] if candidates is None else candidates)]
+        if spare := [str(name) for name in history if name in new and name not in roles]:
+            logger.info("Columns that are neither parameters nor outcomes: %s", ", ".join(spare))
     for place, table in searched.items() if step is not None else ():
         if run in table and step in table:
             again = table.filter([task, run, step]).duplicated() & table[step].notna()
@@ -646,6 +657,17 @@ def _in_per_cent(outcome: Outcome, tables: Iterable[DataFrame | None]) -> Outcom
         return outcome
     logger.info("%r is in per cent: predictions are clipped to the range [0, 100]", outcome.name)
     return replace(outcome, within=(0.0, 100.0))
+
+
+def _warn_of_constraints(constraints: Sequence[Condition], history: DataFrame) -> None:
+    """Warns of linear constraints that all old runs clearly violate."""
+    for each in constraints:
+        sums = np.sum([w * numbers(history, name) for name, w in each.weights.items()], axis=0)
+        gaps = (each.bound - sums)[np.isfinite(sums)] if each.weights else np.empty(0)
+        margin = 0.05 * np.abs(sums).max(initial=0.0)
+        is_above = each.is_equality and gaps.max(initial=-np.inf) < -margin
+        if len(gaps) >= FEW_OUTCOMES and (gaps.min() > margin or is_above):
+            logger.warning("No old run satisfies the constraint %r: check the unit", each.text)
 
 
 def _hint_at_steps(history: DataFrame, space: SearchSpace, task: str, used: Any) -> None:
