@@ -63,7 +63,7 @@ MAX_OUTSIDE = 1 / 3
 #: ``DIFFERENT``. This study may explore a larger range: this study is suspicious if its difference
 #: is above the second number, or above ``MULTIPLE`` for conversions without an offset. A conversion
 #: fits if the difference after the conversion is less than ``ALIKE`` times the difference before.
-DIFFERENT, MULTIPLE, ALIKE = (0.9, 2.0), 1.3, 0.25
+DIFFERENT, MULTIPLE, ALIKE = (0.9, 2.0), 1.3, 0.3
 
 #: Bases of logarithms that a task may have in place of the values themselves.
 BASES = np.array([2.0, np.e, 10.0])

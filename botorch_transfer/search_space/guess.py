@@ -134,8 +134,8 @@ HOLD_NO_NUMBERS = {
 #: a spreadsheet has converted a number to a date.
 UNCLEAR = rf"{DATE}|{DURATION}|\s*[-+]?(?:\d{{1,3}}(?:[., ']\d{{3}})+|\d+,\d+)\s*"
 
-#: A column may be another measure if the magnitude of its rank correlation with the outcome is
-#: above this value.
+#: A column may be another measure if the magnitude of its correlation with the outcome is larger
+#: than this number.
 ALMOST_THE_OUTCOME = 0.98
 
 
@@ -171,7 +171,7 @@ def guess_space(
         frame: The table, one row per run. Text such as ``"110 °C"`` is read as a number.
         leave_out: Columns that are not parameters, such as the task and the outcomes.
         task: The column that names the task.
-        outcome: The columns of outcomes, which are not parameters. If another column has a rank
+        outcome: The columns of outcomes, which are not parameters. If another column has a
             correlation of almost 1 or -1 with an outcome in each task, the column is kept, and a
             warning is logged.
         step: The column of the step, in a table with one row per step.
@@ -486,12 +486,16 @@ def _runs(frame: DataFrame, task: str | None, step: str | None, run: str | None)
 
 
 def _is_almost(column: Series, outcome: Series, tasks: Series | None) -> bool:
-    """Returns whether a column and an outcome have a rank correlation near ±1 in each task."""
+    """Returns whether a column and an outcome have a correlation near ±1 in each task.
+
+    This is the larger one of the correlations of values and of ranks.
+    """
     both = DataFrame({"a": to_numeric(column, "coerce"), "b": to_numeric(outcome, "coerce")})
     both["task"] = "" if tasks is None else tasks.to_numpy()
     both = both.replace([np.inf, -np.inf], np.nan).dropna(subset=["a", "b"])
     enough = [g for _, g in both.groupby("task") if g["a"].nunique() >= 5]
-    found = [abs(g["a"].rank().corr(g["b"].rank())) for g in enough]
+    kinds = "pearson", "spearman"
+    found = [max(abs(g["a"].corr(g["b"], method=kind)) for kind in kinds) for g in enough]
     return bool(found) and min(found) > ALMOST_THE_OUTCOME
 
 
