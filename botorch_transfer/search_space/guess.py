@@ -230,7 +230,7 @@ def guess_space(
     unused |= (copies := _copies(frame, [name for name in columns if name not in unused]))
     left = [name for name in columns if name not in unused]
     for name in left:
-        if words_of(name) & MEASURED:
+        if words_of(name) & MEASURED and frame[name].nunique() > 2:
             logger.warning("Add %r to leave_out= if it is measured in a run", name)
         if step is None and STEPS.fullmatch(name):
             message = "%r may be the step of a learning curve: if it is, set step= to this column"
