@@ -80,6 +80,9 @@ logger = logging.getLogger(__name__)
 #: The unit is the standard deviation of the prior's outcomes.
 DEPTH = 4.0
 
+#: A range is reported if more than ``ENOUGH`` values of all runs are in less than this share of it.
+SMALL_PART, ENOUGH = 0.2, 4
+
 IMPROVEMENTS = "expected_improvement", "probability_of_improvement"
 #: Columns that :func:`suggest` adds to the parameters.
 ADDED = (*IMPROVEMENTS, "sources", "predicted_mean", "predicted_std")
@@ -444,6 +447,9 @@ def read_study(
         t if t is None else check_table(t, (), used) for t in (history, runs, candidates)
     )
     tables = [table for table in (history, runs) if table is not None]
+    if len(tables) == 2 and task not in tables[0] and task in tables[1]:
+        text = f"The history has no column {task!r}, but the runs have: are the tables exchanged?"
+        raise InputDataError(text)
     columns = getattr(candidates, "columns", ())
     parameters = [c for c in columns if all(c in table for table in tables[:1])]
     parameters = getattr(space, "columns", parameters)
@@ -607,10 +613,18 @@ def read_tables(
     if curves is None and history is not None:
         _hint_at_steps(history, space, task, used)
     study = read_runs(space, runs, outcomes, status)
+    X = torch.cat([study.X, *(d.X for s in sources.values() for d in old_tasks(s).values())])
+    for name, x in zip(space.feature_names, X.clamp(0.0, 1.0).T, strict=True):
+        is_number = name in space.number_columns and len(x.unique()) > ENOUGH
+        if is_number and float(x.max() - x.min()) < SMALL_PART:
+            logger.warning("All runs are in a small part of the range of %r: check it", name)
     for suspicion in () if runs is None else wrong_units(history, space, task, runs):
         logger.warning("Maybe another unit: %s", suspicion)
     for i, each in enumerate(outcomes):
         old, table = _old_outcomes(sources[each.name], each), history
+        if old is not None and len(Y := study.known(i).Y) >= FEW_OUTCOMES and len(Y.unique()) == 1:
+            message = "All runs of this study have the same value of %r: check the column"
+            logger.warning(message, each.name)
         if history is None and old is not None:
             mean = each.sign * float(old[0].mean())
             table = DataFrame({each.name: [mean]}, ["'mean of the prior'"])
