@@ -327,8 +327,10 @@ def test_minus_one_and_zero_may_mean_a_missing_outcome(caplog):
     old = DataFrame({"y": np.linspace(0.1, 80, 11)})
     measured([old, DataFrame({"y": [0, 0, 3.0]})], [Outcome("y", -1.0)])
     measured([old, DataFrame({"y": [7, 71, 72, 73, 74, 75, 76.0]})], [Outcome("y", 1.0)])
+    measured([DataFrame({"y": [1.25, 2.125, 300.0, 900.0]})], [Outcome("y", 1.0)])
     two, one = "row 0 (and one more row)", "row 0"
     rows = (f"-1.0 in {two}", *[f"-1.0 in {one}"] * 2, *[f"0.0 in {two}"] * 3)
-    *found, last = caplog.messages
+    *found, series, last = caplog.messages
     assert found == [f"The column 'y' has {row}, {told}" for row in rows]
-    assert "has 76.0 in row 6, which continues a series of steps by 1" in last
+    assert "has 76.0 in row 6, which continues a series of steps by 1" in series
+    assert "has 1.25 in row 0 (and one more row), maybe thousands: write 1250, not" in last

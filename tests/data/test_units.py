@@ -287,6 +287,10 @@ def test_logarithms_in_one_task_are_told(base):
     (found,) = wrong_units(logs, space, "task")
     assert "'lr' of task 'b' seems to have logarithms, unlike other tasks: undo" in found
     assert wrong_units(logs.assign(lr=100 * logs["lr"]), space, "task") == []
+    whole = pd.DataFrame({"task": [*"abcd"] * 4, "n": range(64, 4064, 250)})
+    whole["n"] = whole["n"].where(whole["task"] != "a", np.log(whole["n"]) / np.log(base))
+    found, *_ = wrong_units(whole, SearchSpace([FloatParameter("n", 1, 4000)]), "task")
+    assert "'n' of task 'a' seems to have logarithms" in found
     exponents = SearchSpace([FloatParameter("lr", np.log(1e-3) / np.log(base), 0)])
     (found,) = wrong_units(old[::-1], exponents, "task")
     assert "'lr' of task 'b' and 1 more lies outside" in found

@@ -183,6 +183,18 @@ def test_what_changes_within_a_run_is_no_parameter(run):
     assert guess_space(rows, leave_out, outcome="loss", step="epoch", run=run).columns == ["lr"]
 
 
+def test_columns_that_name_measures_statuses_or_codes(caplog):
+    caplog.set_level("INFO")
+    runs = pd.DataFrame({"kpi": ["time", "loss"] * 6, "task": np.repeat(["a", "b"], 6)})
+    runs["base"], runs["status"] = ["0", "1"] * 3 + ["KOH", "NaH"] * 3, ["ok", "failed"] * 6
+    runs["wait"], runs["x"] = [f"{k}m{k}s" for k in range(12)], range(0, 24, 2)
+    assert guess_space(runs, task="task").columns == ["kpi", "base", "x"]
+    text = "".join(caplog.messages)
+    assert "'kpi' seems to name measures: give each measure a column" in text
+    assert "'base' has numbers in task 'a', but words in other tasks: use the same words" in text
+    assert "'status' has the status of runs; 'wait' holds durations: convert" in text
+
+
 def test_a_parameter_as_the_column_of_tasks(caplog):
     runs = pd.DataFrame(
         {"x": range(24), "solvent": [*"abc"] * 8, "plan": np.repeat(["p", "q"], 12)}

@@ -138,6 +138,7 @@ NAMED = {"history": HISTORY.assign(s=1.0)}
         ({"history": None, "prior": {"Loss": 3}}, TypeError, r"outcome 'loss' in \['Loss'\]: load"),
         ({"fixed": {"depth": [1, 2]}}, InputDataError, r"'depth' is \[1, 2\]: give one value"),
         ({"candidates": RUNS.rename(columns={"lr": "LR "})}, InputDataError, "column is 'LR '"),
+        ({"history": RUNS, "runs": HISTORY}, InputDataError, "are the tables exchanged?"),
     ],
 )
 def test_errors_are_one_sentence(arguments, kind, message):
@@ -369,9 +370,42 @@ def test_a_column_that_looks_like_steps(caplog):
     assert told in caplog.text
 
 
-def test_predictions_among_the_outcomes(caplog):
-    read_study(SPACE, HISTORY, RUNS.assign(predicted_mean=RUNS["loss"].round(6)))
-    assert "which is the predicted_mean: give the measured outcome" in caplog.text
+OLD, OWN = _old(), SPACE.sample(4, seed=5).assign(loss=[11.5, 13, 12, 14.5])
+OLD["loss"], OLD["u"] = 10 * OLD["loss"] + 0.5, 1.0
+PARTS = DataFrame({"a": [10.0, 40, 30, 60, 20, 70], "b": [90.0, 60, 70, 40, 80, 30], "task": "t"})
+PARTS["loss"] = [0.3, 0.5, 0.1, 0.2, 0.4, 0.6]
+STOCK = pd.concat([PARTS[["a", "b"]], DataFrame({"a": [80], "b": [40]})], ignore_index=True)
+
+
+@pytest.mark.parametrize(
+    ("message", "arguments"),
+    [
+        ("is the predicted_mean: give", {"runs": OWN.assign(predicted_mean=OWN["loss"].round(6))}),
+        ("All runs of this study have the same value of 'loss'", {"runs": OWN.assign(loss=1.1)}),
+        ("negative values in this study only", {"runs": OWN.assign(loss=[-1, -2, 4, 8])}),
+        ("'note' has 'leak' in row 0", {"runs": OWN.assign(note=["leak", "", "no leak", "ok"])}),
+        ("whole numbers: are they counts?", {"history": OLD.assign(k=2), "noise": "k"}),
+        ("Columns that are neither parameters nor outcomes: u", {"runs": OWN.assign(u=2)}),
+        (
+            "Task 'task 1' has the same outcomes for different parameters: check fills and merges",
+            {"history": OLD.assign(loss=OLD["loss"].where(OLD.index % 6 == 0).ffill())},
+        ),
+        ("of 'lr': check it", {"space": [FloatParameter("lr", 1e-4, 1e9), SPACE.parameters[1]]}),
+        ("'a + b' has 120.0 in row 6, but 100 in all old runs", {"candidates": STOCK}),
+        ("satisfies the constraint 'a + b == 1'", {"constraints": ["a + b == 1"]}),
+    ],
+)
+def test_what_is_likely_wrong_is_told(message, arguments, caplog):
+    caplog.set_level("INFO")
+    of_parts = "a + b" in message
+    space = [FloatParameter(name, 0, 100) for name in "ab"] if of_parts else SPACE
+    usual = {
+        "space": space,
+        "history": PARTS if of_parts else OLD,
+        "runs": None if of_parts else OWN,
+    }
+    read_study(**{**usual, **arguments})
+    assert message in caplog.text
 
 
 def test_an_outcome_or_a_parameter_that_no_row_has_gives_a_warning(caplog):

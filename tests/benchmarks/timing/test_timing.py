@@ -7,40 +7,22 @@ from benchmarks.timing.__main__ import main
 from benchmarks.timing.measure import Sizes
 from benchmarks.timing.rows import COMPARISONS
 
-TINY = Sizes(
-    num_tasks=2,
-    num_points=8,
-    dim=2,
-    num_queries=5,
-    num_target_points=4,
-    num_fit_tasks=2,
-    num_fit_points=6,
-    fit_dim=2,
-    average_sources=((2, 6),),
-    histories=((2, 40, 8.0),),
-    num_restarts=1,
-    task_counts=(2,),
-    chunk_elements=(256,),
-    acquisition_restarts=2,
-    raw_samples=8,
-    num_levels=2,
-    num_level_points=6,
-    num_level_queries=5,
-    num_joint_tasks=2,
-    num_joint_task_points=6,
-    num_joint_points=10,
-    num_many_tasks=4,
-    num_many_points=6,
-    many_dim=2,
-    num_many_target_points=3,
-    num_pretraining_tasks=2,
-    num_pretraining_points=6,
-    batch_size=4,
-    steps_at_once=2,
-    gpu_sources=((2, 6),),
-    gpu_candidates=(3, 6),
-    repeats=1,
-)
+#: Small sizes by their value.
+NUMBERS = {
+    1: "num_restarts repeats",
+    2: "num_tasks dim num_fit_tasks fit_dim acquisition_restarts num_levels num_joint_tasks "
+    "many_dim num_pretraining_tasks steps_at_once",
+    3: "num_many_target_points",
+    4: "num_target_points num_many_tasks batch_size",
+    5: "num_queries num_level_queries",
+    6: "num_fit_points num_level_points num_joint_task_points num_many_points "
+    "num_pretraining_points",
+    8: "num_points raw_samples",
+    10: "num_joint_points",
+}
+SIZES = {"task_counts": (2,), "chunk_elements": (256,), "gpu_candidates": (3, 6)}
+SIZES |= {"average_sources": ((2, 6),), "histories": ((2, 40, 8.0),), "gpu_sources": ((2, 6),)}
+TINY = Sizes(**SIZES, **{name: k for k, names in NUMBERS.items() for name in names.split()})
 
 
 @pytest.mark.parametrize("name", COMPARISONS)
