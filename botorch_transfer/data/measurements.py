@@ -254,7 +254,7 @@ CELL = re.compile(
 TOO_GOOD, ENOUGH, MOST = 3.0, 5, 0.8
 
 #: An outcome of zero is implausible if the smallest other outcome is above ``NEAR_ZERO`` times the
-#: median of the other outcomes.
+#: median of the other outcomes. For more than two zeros among losses, a quarter of this is enough.
 NEAR_ZERO = 0.2
 
 #: Pattern of units in per cent or per mille.
@@ -602,7 +602,8 @@ def _may_be_missing(code: int, others: Array, first: Series, outcome: Outcome) -
         return False
     if code == 0:  # far below all other outcomes, or only in the last table
         is_loss = outcome.sign < 0 and len(rest) >= ENOUGH * times and (rest % 1).any()
-        is_far = (times > 1 or is_loss) and rest.min() > NEAR_ZERO * np.median(rest)
+        near = NEAR_ZERO / (4 if outcome.sign < 0 and times > 2 else 1)
+        is_far = (times > 1 or is_loss) and rest.min() > near * np.median(rest)
         return bool(is_far or (times > 1 and first.min() > 0 and first.count() > 2 * ENOUGH))
     is_best = outcome.sign < 0 or in_per_cent(outcome.name)
     return bool(is_best or np.quantile(rest, 0.5 * (times > 1)) >= 10)

@@ -720,6 +720,11 @@ def _warn_of_rows(
         if is_most and len(np.unique(np.nan_to_num(Y[copies]), axis=0)) >= ENOUGH_SAME:
             twice += [name] * len(copies)
         y = Series(Y[rows, 0], rows).dropna()
+        is_rank = sorted(y.abs()) == [*range(1, len(y) + 1)] and (Y[:, 0] % 1 > 0).any()
+        if is_rank and len(y) >= ENOUGH_LEVELS:
+            logger.warning(
+                "Task %r has the outcomes 1 to %d, once each: are they ranks?", name, len(y)
+            )
         levels, different = y.nunique(), settings[y.index].nunique()
         are_filled = (y != y.shift()).sum() == levels <= min(len(y) / 3, different - 1)
         are_crossed = levels * different == len(y) and min(levels, different) > 2

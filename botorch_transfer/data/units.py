@@ -65,8 +65,12 @@ MAX_OUTSIDE = 1 / 3
 #: fits if the difference after the conversion is less than ``ALIKE`` times the difference before.
 DIFFERENT, MULTIPLE, ALIKE = (0.9, 2.0), 1.3, 0.3
 
-#: Bases of logarithms that a task may have in place of the values themselves.
-BASES = np.array([2.0, np.e, 10.0])
+#: A task is far from other tasks if their values differ by more than this factor.
+FAR = 100.0
+
+#: Bases of logarithms that a task may have in place of the values themselves. The last two are for
+#: decibels.
+BASES = np.array([2.0, np.e, 10.0, 10**0.05, 10**0.1])
 
 #: Quantiles that summarize the values of a task.
 QUANTILES = [0.1, 0.9]
@@ -382,12 +386,20 @@ def _of_column(tasks: Mapping[str, Array], parameter: Parameter) -> Iterator[tup
     positive = np.concatenate([*(v for v in tasks.values() if v.min() > 0), []])
     is_wide = positive.max(initial=0.0) >= 10 * positive.min(initial=np.inf)
     whole = [values.min() for values in tasks.values() if not (values % 1).any()]
-    for name, values in tasks.items() if is_wide else ():
-        are_logs = values.min() < 0 >= values.max() and not parameter.log
+    least, largest = (sorted(map(f, tasks.values())) for f in (np.min, np.max))
+    for name, values in tasks.items():
+        if len(least) > 2 and (
+            FAR * values.max() < least[1] or values.min() > FAR * largest[-2] > 0
+        ):
+            yield name, "is far from the values of all other tasks: check the unit"
+        is_negative = bool(len(least) > 2 and values.min() < 0 < least[1])  # in this task only
+        are_logs = is_negative or (values.min() < 0 >= values.max() and not parameter.log)
         are_logs |= len(whole) > 1 and (values % 1).any() and 0 < values.max() < min(whole)
-        exponents = (base**values for base in BASES if are_logs)
-        if any(positive.min() <= 2 * x.min() and x.max() <= 2 * positive.max() for x in exponents):
-            yield name, "seems to have logarithms, unlike other tasks: undo the logarithm"
+        forms = [("logarithms", base**values) for base in BASES if are_logs and is_wide]
+        for form, x in forms + [("the opposite sign", -values)] * is_negative:
+            if positive.min() <= 2 * x.min() and x.max() <= 2 * positive.max():
+                yield name, f"seems to have {form}, unlike other tasks: convert the values"
+                break
     if len(compared) >= MIN_COMPARABLE:
         ends = np.array(list(compared.values()))
         reference = np.median(ends, axis=0)

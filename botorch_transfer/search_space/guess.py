@@ -114,7 +114,8 @@ MEASURES = re.compile(
 
 #: Words in the names of columns that may be measured in a run.
 MEASURED = {"measured", "observed", "actual", "after", "gemessen", "duration", "gpu", "cpu", "best"}
-MEASURED |= {"energy", "kwh", "memory", "mem", "flops", "throughput", "consumption"}
+MEASURED |= {"energy", "kwh", "memory", "mem", "flops", "throughput", "consumption", "latency"}
+MEASURED |= {"overshoot", "settling", "residual", "deviation"}
 
 #: Words in the names of columns that name the measure in each row of a long table.
 MELTED = {"metric", "measure", "kpi", "variable", "measurement"}
@@ -136,7 +137,7 @@ UNCLEAR = rf"{DATE}|{DURATION}|\s*[-+]?(?:\d{{1,3}}(?:[., ']\d{{3}})+|\d+,\d+)\s
 
 #: A column may be another measure if the magnitude of its correlation with the outcome is larger
 #: than this number.
-ALMOST_THE_OUTCOME = 0.98
+ALMOST_THE_OUTCOME = 0.97
 
 
 def guess_space(
@@ -230,7 +231,9 @@ def guess_space(
     unused |= (copies := _copies(frame, [name for name in columns if name not in unused]))
     left = [name for name in columns if name not in unused]
     for name in left:
-        if words_of(name) & MEASURED and frame[name].nunique() > 2:
+        words, count = words_of(name), frame[name].nunique()
+        is_outcome = usual_goal(" ".join(words - VAGUE)) and count > MAX_LEVELS
+        if is_outcome or (words & MEASURED and count > 2):
             logger.warning("Add %r to leave_out= if it is measured in a run", name)
         if step is None and STEPS.fullmatch(name):
             message = "%r may be the step of a learning curve: if it is, set step= to this column"
@@ -544,6 +547,8 @@ def _guess(column: Series, num_rows: int, active_if: ActiveIf | None = None) -> 
         around = column.astype(str).str.replace(r"[-+]?[\d.,]+", "", regex=True)
         if is_dropped and re.fullmatch(r".+[=:]\s*", around.iloc[0]) and around.nunique() == 1:
             return f"holds numbers after {around.iloc[0]!r}: leave only the numbers"
+        if is_dropped and column.astype(str).str.fullmatch(r"[\[(].*[\])]").all():
+            return "holds lists: give each number a column of its own"
         if is_dropped:
             return "hardly repeats"
         return CategoricalParameter(name, choices, active_if)

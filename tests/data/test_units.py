@@ -285,7 +285,7 @@ def test_logarithms_in_one_task_are_told(base):
     old = pd.DataFrame({"task": [*"aabb"] * 4, "lr": np.repeat(x, 2)})
     logs = old.assign(lr=old["lr"].where(old["task"] == "a", np.log(old["lr"]) / np.log(base)))
     (found,) = wrong_units(logs, space, "task")
-    assert "'lr' of task 'b' seems to have logarithms, unlike other tasks: undo" in found
+    assert "'lr' of task 'b' seems to have logarithms, unlike other tasks" in found
     assert wrong_units(logs.assign(lr=100 * logs["lr"]), space, "task") == []
     whole = pd.DataFrame({"task": [*"abcd"] * 4, "n": range(64, 4064, 250)})
     whole["n"] = whole["n"].where(whole["task"] != "a", np.log(whole["n"]) / np.log(base))

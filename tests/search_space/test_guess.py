@@ -222,8 +222,10 @@ def test_measures_are_no_parameters(caplog):
         runs[name] = rng.uniform(0, 1, 20)
     runs["y"] = runs["time"] ** 2
     assert guess_space(runs, outcome="y").columns == ["time", "loss rate"]
-    told = "Add 'time' to leave_out= if this column is an outcome: it correlates with 'y'"
-    assert caplog.messages == [told]
+    assert caplog.messages == [
+        "Add 'time' to leave_out= if this column is an outcome: it correlates with 'y'",
+        "Add 'loss rate' to leave_out= if it is measured in a run",
+    ]
 
 
 def test_an_empty_cell_is_one_of_many_choices(caplog):
