@@ -388,9 +388,8 @@ def _of_column(tasks: Mapping[str, Array], parameter: Parameter) -> Iterator[tup
     whole = [values.min() for values in tasks.values() if not (values % 1).any()]
     least, largest = (sorted(map(f, tasks.values())) for f in (np.min, np.max))
     for name, values in tasks.items():
-        if len(least) > 2 and (
-            FAR * values.max() < least[1] or values.min() > FAR * largest[-2] > 0
-        ):
+        is_small = len(least) > 2 and 0 < FAR * values.max() < least[1]
+        if is_small or (len(least) > 2 and values.min() > FAR * largest[-2] > 0):
             yield name, "is far from the values of all other tasks: check the unit"
         is_negative = bool(len(least) > 2 and values.min() < 0 < least[1])  # in this task only
         are_logs = is_negative or (values.min() < 0 >= values.max() and not parameter.log)
