@@ -22,15 +22,12 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from pandas import DataFrame, to_numeric
 
 from botorch_transfer.data.datasets import evenly_spaced
-from botorch_transfer.data.measurements import Outcome, Range, numbers
+from botorch_transfer.data.measurements import Array, Outcome, Range, numbers
 from botorch_transfer.search_space import IntegerParameter, Parameter, SearchSpace
 from botorch_transfer.search_space.cells import PER_CENT, in_per_cent, rows_of_tasks, words_of
-
-Array = NDArray[np.float64]
 
 #: Patterns of names of parameters that may be temperatures, and times or speeds.
 TEMPERATURE = (
@@ -147,7 +144,6 @@ def wrong_units(
     of_tasks = {} if history is None or task is None else rows_of_tasks(history[task])
     every = [(f"task {name!r}", rows) for name, rows in of_tasks.items()]
     looked: Any = [every[place] for place in evenly_spaced(len(every), MAX_LOOKED_AT)]
-    found: dict[tuple[str, str], list[str]] = {}
     values: dict[str, dict[str, Array]] = {}
     parameters = {p.name: p for p in space.parameters if p.is_numeric}
     for column in parameters:
@@ -163,15 +159,14 @@ def wrong_units(
         text = f"seems to be exchanged with {other!r}: exchange the cells of the two columns"
         problems.append((column, name, text))
     for column, tasks in values.items():
-        found_in_column = _of_column(tasks, parameters[column])
-        problems += [(column, name, problem) for name, problem in found_in_column]
+        problems += [(column, *found) for found in _of_column(tasks, parameters[column])]
+    names: dict[tuple[str, str], list[str]] = {}
     for column, name, problem in problems:
         if runs is None or name == STUDY:
-            found.setdefault((column, problem), []).append(name)
+            names.setdefault((column, problem), []).append(name)
     return [
-        f"{column!r} of {tasks[0]}"
-        f"{f' and {len(tasks) - 1:,} more' if len(tasks) > 1 else ''} {problem}"
-        for (column, problem), tasks in found.items()
+        f"{column!r} of {first}{f' and {len(others):,} more' if others else ''} {problem}"
+        for (column, problem), (first, *others) in names.items()
     ]
 
 
@@ -229,7 +224,7 @@ def wrong_outcomes(
     found = next((found for found in mixed_outcomes(arrays, name) if STUDY in found), None)
     if found or (bound := outcome.bound) is None or len(every) == 0:
         return found
-    best = outcome.sign * float((outcome.sign * every).max())
+    worst, best = sorted((every.min(), every.max()), key=lambda value: outcome.sign * value)
     is_far = abs(bound - best) > every.std()
     is_far |= bound * best > 0 and not 1 / MANY_TIMES <= best / bound <= MANY_TIMES
     if len(every) >= 5 and outcome.sign * (bound - best) > 0 and is_far:
@@ -240,7 +235,6 @@ def wrong_outcomes(
     if outcome.sign > 0 < bound < 1 < low and most <= 105 and is_share and not NO_SHARES & words:
         text = f"{name!r} is in per cent, but the limit {bound:g} seems to be a fraction"
         return f"{text}: multiply the limit by 100"
-    worst = outcome.sign * float((outcome.sign * every).min())
     small, large = sorted((bound, worst))
     if outcome.sign * (worst - bound) > 0 and large > MANY_TIMES * small > 0:
         text = f"All runs are far from the limit {bound:g} of {name!r} (worst value: {worst:g})"
@@ -383,22 +377,7 @@ def _of_column(tasks: Mapping[str, Array], parameter: Parameter) -> Iterator[tup
             strange[name] = values
         elif len(values) >= MIN_VALUES:
             compared[name] = _quantiles(values)
-    positive = np.concatenate([*(v for v in tasks.values() if v.min() > 0), []])
-    is_wide = positive.max(initial=0.0) >= 10 * positive.min(initial=np.inf)
-    whole = [values.min() for values in tasks.values() if not (values % 1).any()]
-    least, largest = (sorted(map(f, tasks.values())) for f in (np.min, np.max))
-    for name, values in tasks.items():
-        is_small = len(least) > 2 and 0 < FAR * values.max() < least[1]
-        if is_small or (len(least) > 2 and values.min() > FAR * largest[-2] > 0):
-            yield name, "is far from the values of all other tasks: check the unit"
-        is_negative = bool(len(least) > 2 and values.min() < 0 < least[1])  # in this task only
-        are_logs = is_negative or (values.min() < 0 >= values.max() and not parameter.log)
-        are_logs |= len(whole) > 1 and (values % 1).any() and 0 < values.max() < min(whole)
-        forms = [("logarithms", base**values) for base in BASES if are_logs and is_wide]
-        for form, x in forms + [("the opposite sign", -values)] * is_negative:
-            if positive.min() <= 2 * x.min() and x.max() <= 2 * positive.max():
-                yield name, f"seems to have {form}, unlike other tasks: convert the values"
-                break
+    yield from _unlike_others(tasks, parameter)
     if len(compared) >= MIN_COMPARABLE:
         ends = np.array(list(compared.values()))
         reference = np.median(ends, axis=0)
@@ -419,6 +398,29 @@ def _of_column(tasks: Mapping[str, Array], parameter: Parameter) -> Iterator[tup
             if ((logs >= lower - 0.1) & (logs <= upper + 0.1)).all(axis=1).any():
                 problem = "lies outside of the parameter's range: take the logarithms, which fit"
         yield from ((name, problem) for name in strange if problem)
+
+
+def _unlike_others(tasks: Mapping[str, Array], parameter: Parameter) -> Iterator[tuple[str, str]]:
+    """Finds tasks with values that are far from other tasks, are logarithms, or have a wrong sign.
+
+    Yields pairs of a task and a problem.
+    """
+    positive = np.concatenate([*(v for v in tasks.values() if v.min() > 0), []])
+    is_wide = positive.max(initial=0.0) >= 10 * positive.min(initial=np.inf)
+    whole = [values.min() for values in tasks.values() if not (values % 1).any()]
+    least, largest = (sorted(map(f, tasks.values())) for f in (np.min, np.max))
+    for name, values in tasks.items():
+        is_small = len(least) > 2 and 0 < FAR * values.max() < least[1]
+        if is_small or (len(least) > 2 and values.min() > FAR * largest[-2] > 0):
+            yield name, "is far from the values of all other tasks: check the unit"
+        is_negative = bool(len(least) > 2 and values.min() < 0 < least[1])  # in this task only
+        are_logs = is_negative or (values.min() < 0 >= values.max() and not parameter.log)
+        are_logs |= len(whole) > 1 and (values % 1).any() and 0 < values.max() < min(whole)
+        forms = [("logarithms", base**values) for base in BASES if are_logs and is_wide]
+        for form, x in forms + [("the opposite sign", -values)] * is_negative:
+            if positive.min() <= 2 * x.min() and x.max() <= 2 * positive.max():
+                yield name, f"seems to have {form}, unlike other tasks: convert the values"
+                break
 
 
 def _quantiles(values: Array) -> Array:
