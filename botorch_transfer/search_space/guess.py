@@ -212,16 +212,7 @@ def guess_space(
     if task is not None:
         frame = frame.iloc[without_summaries(rows_of_tasks(frame[task]), frame.index)]
     tasks = None if task is None else frame[task]
-    if tasks is not None and tasks.is_unique and len(tasks) > 1:
-        logger.warning("Each row has a %r of its own: does this column name runs, not tasks?", task)
-    texts = [] if task is None else [task, *(name for name in columns if is_text(frame[name]))]
-    starts = {name: int((frame[name] != frame[name].shift()).sum()) for name in texts}
-    blocks = [n for n in texts if 1 < starts[n] == frame[n].nunique() <= len(frame) / 3]
-    for name in blocks if task not in blocks else ():
-        text = "Each value of %r has one block of rows, unlike the values of %r: check task="
-        logger.warning(text, name, task)
-    if task is None and "task" in columns:
-        logger.warning("'task' is a parameter: if this column has task names, give task='task'")
+    _warn_of_tasks(frame, columns, task)
     unused = {n: reason for n in columns if (reason := _describes_runs(frame[n], tasks))}
     labels = [name for name in columns if name not in [*map(str, given.columns)]]
     unused |= {name: "identifies a run" for name in labels if frame[name].is_unique}
@@ -230,23 +221,7 @@ def guess_space(
         unused |= {name: "changes within a run" for name in columns if varies[name].any()}
     unused |= (copies := _copies(frame, [name for name in columns if name not in unused]))
     left = [name for name in columns if name not in unused]
-    for name in left:
-        words, count = words_of(name), frame[name].nunique()
-        is_outcome = usual_goal(" ".join(words - VAGUE)) and count > MAX_LEVELS
-        if is_outcome or (words & MEASURED and count > 2):
-            logger.warning("Add %r to leave_out= if it is measured in a run", name)
-        if step is None and STEPS.fullmatch(name):
-            message = "%r may be the step of a learning curve: if it is, set step= to this column"
-            logger.warning(message, name)
-        for other in outcomes:
-            if _is_almost(frame[name], frame[other], tasks):
-                message = "Add %r to leave_out= if this column is an outcome: it correlates with %r"
-                logger.warning(message, name, other)
-    close = frame[left].select_dtypes("number").rank().corr().abs()
-    for i, j in np.argwhere(np.triu((close > ALMOST_THE_OUTCOME) & (close < 1 - 1e-3), 1)):
-        if _is_almost(frame[close.columns[j]], frame[close.columns[i]], tasks):
-            message = "%r nearly follows %r: add it to leave_out= if it is a measurement"
-            logger.warning(message, close.columns[j], close.columns[i])
+    _warn_of_columns(frame[left], [frame[name] for name in outcomes], tasks, step)
     found: dict[str, Parameter] = {}
     # Complete columns first: they may be parents of columns with empty cells.
     for name in sorted(left, key=lambda name: frame[name].hasnans):
@@ -284,6 +259,46 @@ def guess_space(
     for name in () if task is None else warn_of_relations(frame, [*found.values()]):
         found[name] = replace(cast(Any, found[name]), log=False)
     return SearchSpace(list(found.values()))
+
+
+def _warn_of_tasks(frame: DataFrame, columns: Sequence[str], task: str | None) -> None:
+    """Warns if the column of tasks is not given, or if another column may name the tasks."""
+    if task is None:
+        if "task" in columns:
+            logger.warning("'task' is a parameter: if this column has task names, give task='task'")
+        return
+    if frame[task].is_unique and len(frame) > 1:
+        logger.warning("Each row has a %r of its own: does this column name runs, not tasks?", task)
+    texts = [task, *(name for name in columns if is_text(frame[name]))]
+    starts = {name: int((frame[name] != frame[name].shift()).sum()) for name in texts}
+    blocks = [n for n in texts if 1 < starts[n] == frame[n].nunique() <= len(frame) / 3]
+    for name in blocks if task not in blocks else ():
+        text = "Each value of %r has one block of rows, unlike the values of %r: check task="
+        logger.warning(text, name, task)
+
+
+def _warn_of_columns(
+    frame: DataFrame, outcomes: Sequence[Series], tasks: Series | None, step: str | None
+) -> None:
+    """Warns of columns that may be measured in a run, or may be the step of a learning curve."""
+    for name, column in frame.items():
+        words, count = words_of(str(name)), column.nunique()
+        is_outcome = usual_goal(" ".join(words - VAGUE)) and count > MAX_LEVELS
+        if is_outcome or (words & MEASURED and count > 2):
+            logger.warning("Add %r to leave_out= if it is measured in a run", name)
+        if step is None and STEPS.fullmatch(str(name)):
+            message = "%r may be the step of a learning curve: if it is, set step= to this column"
+            logger.warning(message, name)
+        for other in outcomes:
+            if _is_almost(column, other, tasks):
+                message = "Add %r to leave_out= if this column is an outcome: it correlates with %r"
+                logger.warning(message, name, other.name)
+    close = frame.select_dtypes("number").rank().corr().abs()
+    for i, j in np.argwhere(np.triu((close > ALMOST_THE_OUTCOME) & (close < 1 - 1e-3), 1)):
+        first, second = close.columns[i], close.columns[j]
+        if _is_almost(frame[second], frame[first], tasks):
+            message = "%r nearly follows %r: add it to leave_out= if it is a measurement"
+            logger.warning(message, second, first)
 
 
 def warn_of_relations(
@@ -540,18 +555,18 @@ def _guess(column: Series, num_rows: int, active_if: ActiveIf | None = None) -> 
         if (is_number | is_unclear).all() and (is_number.any() or is_dropped):
             problem = "which is an unclear number: write a number as 1022 or 64.32, a list as 64-32"
             refuse_where(is_unclear.to_numpy(np.bool_), column, problem)
+        if not is_dropped:
+            return CategoricalParameter(name, choices, active_if)
         words = column[~is_number].astype(str)
-        if is_dropped and 0 < 2 * words.nunique() <= len(words) <= len(column) / 2:
+        if 0 < 2 * words.nunique() <= len(words) <= len(column) / 2:
             texts = " and ".join(map(repr, words.unique()[:2]))
             return f"holds numbers and the text {texts}: split the column into two"
         around = column.astype(str).str.replace(r"[-+]?[\d.,]+", "", regex=True)
-        if is_dropped and re.fullmatch(r".+[=:]\s*", around.iloc[0]) and around.nunique() == 1:
+        if re.fullmatch(r".+[=:]\s*", around.iloc[0]) and around.nunique() == 1:
             return f"holds numbers after {around.iloc[0]!r}: leave only the numbers"
-        if is_dropped and column.astype(str).str.fullmatch(r"[\[(].*[\])]").all():
+        if column.astype(str).str.fullmatch(r"[\[(].*[\])]").all():
             return "holds lists: give each number a column of its own"
-        if is_dropped:
-            return "hardly repeats"
-        return CategoricalParameter(name, choices, active_if)
+        return "hardly repeats"
     numbers = np.sort(values)
     log = _is_logarithmic(finite.to_numpy(dtype=np.float64))
     decades = np.log10(numbers[-1] / numbers[1]) if numbers[0] == 0 else 0.0
