@@ -26,6 +26,7 @@ from botorch_transfer.data.columns import check_columns, renamed
 from botorch_transfer.data.datasets import evenly_spaced, with_outcomes
 from botorch_transfer.data.measurements import (
     FATE,
+    Array,
     Goal,
     Outcome,
     error_column,
@@ -228,11 +229,9 @@ def from_dataframe(
     options: dict[str, Any] = {"changed": changed, "keep": failed == "worst", "robust": robust}
     found = read_history(frame, space, targets, task, missing, **options).sources
     if unknown := [name for name in names if found[name] is None]:
-        raise InputDataError(f"No run has a finite outcome in the column {unknown[0]!r}{NO_DATA}")
+        text = f"No run has a finite outcome in the column {unknown[0]!r}"
+        raise InputDataError(f"{text}: there are no source data in this table.")
     return found if isinstance(outcome, list) else cast(dict[str, Any], found[outcome])
-
-
-NO_DATA = ": there are no source data in this table."
 
 
 class OldRuns(NamedTuple):
@@ -523,7 +522,7 @@ def _are_among(table: DataFrame, others: DataFrame) -> tuple[NDArray[np.bool_], 
     return found, exact
 
 
-def _cells(table: DataFrame) -> tuple[NDArray[np.float64], NDArray[Any], NDArray[np.float64]]:
+def _cells(table: DataFrame) -> tuple[Array, NDArray[Any], Array]:
     """Returns the numbers of a table, a hash of each row's texts, and the numbers' tolerances.
 
     Cells without a number are NaN. The tolerance of a number is half a unit of its last decimal;
@@ -572,9 +571,7 @@ def limit_task(
     return task if bool((Y == task.Y).all()) else with_outcomes(task, Y, Yvar)
 
 
-def modelled(
-    frame: DataFrame, outcomes: Sequence[Outcome]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def modelled(frame: DataFrame, outcomes: Sequence[Outcome]) -> tuple[Array, Array]:
     """Converts outcomes to the values that models maximize, and standard errors to variances.
 
     Args:
@@ -602,7 +599,7 @@ def modelled(
     return Y, variance
 
 
-def has_failed(frame: DataFrame, Y: NDArray[np.float64]) -> NDArray[np.bool_]:
+def has_failed(frame: DataFrame, Y: Array) -> NDArray[np.bool_]:
     """Finds the failed runs of a table.
 
     Args:
@@ -702,10 +699,7 @@ def _log_missing(is_finite: NDArray[np.bool_], name: str, keep: bool, without: l
 
 
 def _warn_of_rows(
-    frame: DataFrame,
-    tasks: Mapping[str, NDArray[np.intp]],
-    Y: NDArray[np.float64],
-    parameters: Sequence[str],
+    frame: DataFrame, tasks: Mapping[str, NDArray[np.intp]], Y: Array, parameters: Sequence[str]
 ) -> None:
     """Warns of repeated rows or outcomes, of similar task names, and of summary rows.
 
@@ -722,9 +716,8 @@ def _warn_of_rows(
         y = Series(Y[rows, 0], rows).dropna()
         is_rank = sorted(y.abs()) == [*range(1, len(y) + 1)] and (Y[:, 0] % 1 > 0).any()
         if is_rank and len(y) >= ENOUGH_LEVELS:
-            logger.warning(
-                "Task %r has the outcomes 1 to %d, once each: are they ranks?", name, len(y)
-            )
+            text = "Task %r has the outcomes 1 to %d, once each: are they ranks?"
+            logger.warning(text, name, len(y))
         levels, different = y.nunique(), settings[y.index].nunique()
         are_filled = (y != y.shift()).sum() == levels <= min(len(y) / 3, different - 1)
         are_crossed = levels * different == len(y) and min(levels, different) > 2

@@ -32,14 +32,7 @@ from botorch_transfer.data.measurements import (
     numbers,
     warn_of_status,
 )
-from botorch_transfer.data.tables import (
-    NO_DATA,
-    Runs,
-    limit_task,
-    read_history,
-    read_runs,
-    without_repeats,
-)
+from botorch_transfer.data.tables import Runs, limit_task, read_history, read_runs, without_repeats
 from botorch_transfer.data.units import STUDY, wrong_outcomes, wrong_units
 from botorch_transfer.memo import Memo, content_key
 from botorch_transfer.outcome_transforms import (
@@ -65,12 +58,7 @@ from botorch_transfer.search_space.cells import (
 )
 from botorch_transfer.search_space.guess import NOTES, STEPS, checked_goals, warn_of_relations
 from botorch_transfer.search_space.space import check_arguments, check_table
-from botorch_transfer.suggestion.constraints import (
-    Condition,
-    names_some,
-    read_constraint,
-    with_operators,
-)
+from botorch_transfer.suggestion.constraints import names_some, read_constraint, with_operators
 from botorch_transfer.suggestion.outcomes import old_tasks
 from botorch_transfer.suggestion.region import Region
 
@@ -506,7 +494,7 @@ def read_study(
     searched = {name: table for name, table in present.items() if name in ("history", "runs")}
     _check_named(named, searched, [*used, *columns, *space.columns], [task, *space.columns])
     if history is not None:
-        _warn_of_constraints(linear, history)
+        _warn_of_constraints(region, history)
         roles = [*used, *columns, *space.columns]
         new = [*(runs if runs is not None else [] if candidates is None else candidates)]
         if spare := [str(name) for name in history if name in new and name not in roles]:
@@ -524,10 +512,8 @@ def read_study(
     if runs is not None and task in {*runs} - {*space.columns}:
         own = [*rows_of_tasks(runs[task].dropna())]
         if len(own) > 1:
-            message = (
-                "This study's runs have the tasks %r and %r: move old runs to the history, or "
-            )
-            logger.warning(message + "correct task=", *own[:2])
+            message = "This study's runs have the tasks %r and %r: move old runs to the history, "
+            logger.warning(message + "or correct task=", *own[:2])
         elif same := {*own} & {n for source in read.sources.values() for n in old_tasks(source)}:
             message = "The history, too, has runs of this study's task %r: move them to the runs, "
             logger.warning(message + "or rename one of the tasks", *same)
@@ -609,7 +595,8 @@ def read_tables(
         objectives = [o.name for o in outcomes if o.is_objective]
         if all(sources[name] is None for name in objectives):
             listed = " or ".join(map(repr, objectives))
-            raise InputDataError(f"No run has a finite outcome in the column {listed}{NO_DATA}")
+            text = f"No run has a finite outcome in the column {listed}"
+            raise InputDataError(f"{text}: there are no source data in this table.")
     if curves is None and history is not None:
         _hint_at_steps(history, space, task, used)
     study = read_runs(space, runs, outcomes, status)
@@ -673,9 +660,9 @@ def _in_per_cent(outcome: Outcome, tables: Iterable[DataFrame | None]) -> Outcom
     return replace(outcome, within=(0.0, 100.0))
 
 
-def _warn_of_constraints(constraints: Sequence[Condition], history: DataFrame) -> None:
+def _warn_of_constraints(region: Region, history: DataFrame) -> None:
     """Warns of linear constraints that all old runs clearly violate."""
-    for each in constraints:
+    for each in region.constraints:
         sums = np.sum([w * numbers(history, name) for name, w in each.weights.items()], axis=0)
         gaps = (each.bound - sums)[np.isfinite(sums)] if each.weights else np.empty(0)
         margin = 0.05 * np.abs(sums).max(initial=0.0)
