@@ -143,8 +143,7 @@ def check_columns(
         if changed:
             text = f"No old run records {name!r}, so old runs carry no information about {name!r}: "
             text += f"pass missing={{{name!r}: ...}} with the old runs' value, or None if unknown"
-            fits = [c for c in left if not is_measure(str(c)) and _fits(frame[c], parameter)]
-            if fits:
+            if fits := [c for c in left if not is_measure(str(c)) and _fits(frame[c], parameter)]:
                 text += f". Old runs have a column {fits[0]!r} with values in the same range: "
                 text += _rename(str(fits[0]), name)
             logger.warning(text)

@@ -404,8 +404,7 @@ def _in_numbers(
                 values[spare] = np.nan
             if outcome.bound is not None:
                 at_limit = np.isclose(values, outcome.bound, 1e-9, 0.0) & (side * outcome.sign < 0)
-                beyond = BEYOND_LIMIT * (abs(outcome.bound) or 1.0)
-                values[at_limit] -= outcome.sign * beyond
+                values[at_limit] -= outcome.sign * BEYOND_LIMIT * (abs(outcome.bound) or 1.0)
             frame[outcome.name] = values
             if noise in frame:
                 frame[noise] = _errors(frame, noise, values, task)
@@ -565,9 +564,9 @@ def _leave_out_codes(tables: Sequence[DataFrame], outcome: Outcome, task: str | 
         text += " of a failed run" if is_bad else ""
         logger.warning(text, outcome.name, code, _cell(first, task, outcome.name, row))
         for table in tables:
-            is_code, is_open = table[outcome.name] == code, table[FATE] == ""
-            fate = table[FATE].mask(is_code & is_open, "ended")
-            table[FATE] = fate.mask(is_code, "failed") if is_bad else fate
+            is_code = table[outcome.name] == code
+            changes = is_code & (is_bad | (table[FATE] == ""))
+            table[FATE] = table[FATE].mask(changes, "failed" if is_bad else "ended")
             table[outcome.name] = table[outcome.name].mask(is_code)
     columns = [table[outcome.name] for table in tables if len(others)]
     for cells in columns:
