@@ -159,8 +159,7 @@ def _fits(column: Series, parameter: Parameter) -> bool:
     values = column.dropna().drop_duplicates()
     if len(values) < 2 or parameter.is_numeric == is_text(values):
         return False
-    try:
+    with suppress(InputDataError):
         parameter.encode(DataFrame({parameter.name: values}))
-    except InputDataError:
-        return False
-    return True
+        return True
+    return False

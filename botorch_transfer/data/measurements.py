@@ -379,8 +379,7 @@ def _in_numbers(
                 fate[kinds == "failed"] = "failed"
                 fate[(kinds == "word") & (fate == "")] = "ended"
                 if outcome.noise is None and (kinds == "error").any():
-                    errors = [cell.error for cell in cells]
-                    frame[noise] = Series(errors, frame.index, dtype=object)
+                    frame[noise] = Series([cell.error for cell in cells], frame.index, dtype=object)
             for kind in [kind for kind in KINDS if kind in kinds]:
                 note(kind, name, kinds == kind)
         if noise in frame and outcome.name in frame:
@@ -441,10 +440,9 @@ def _errors(frame: DataFrame, name: str, values: Array, task: str | None) -> Arr
     given &= ~is_code
     squares = Series(np.where(given, errors, np.nan)) ** 2
     pooled = squares.groupby(np.asarray(group)).transform("mean")
-    inferred = needed & ~given & np.isfinite(pooled.to_numpy())
-    if inferred.any():
+    if count := int((needed & ~given & np.isfinite(pooled.to_numpy())).sum()):
         text = "%d runs have no standard error in %r: they get their task's pooled standard error"
-        logger.info(text, inferred.sum(), name)
+        logger.info(text, count, name)
     return np.where(given, errors, np.sqrt(pooled))
 
 
@@ -472,7 +470,7 @@ def _parse(cell: Any) -> Cell:
         return Cell(kind, number, error and f"{error} {unit or own or ''}", side)
     if not cell.strip() or word in EMPTY:
         return Cell("")
-    if FAILED & {*word.split()} or _fate(word) == "failed":
+    if FAILED & tokens or _fate(word) == "failed":
         return Cell("failed")
     return Cell("wrong" if re.search(r"\d", cell) and not _fate(word) else "word")
 
@@ -520,8 +518,7 @@ def _fates(frame: DataFrame, status: str | None, task: str | None) -> NDArray[An
         return np.full(len(frame), "", dtype=object)
     words = [_word(cell) for cell in frame[status]]
     fate = np.array([_fate(word) for word in words], dtype=object)
-    unknown = [i for i, word in enumerate(words) if not fate[i] and word not in known]
-    if unknown:
+    if unknown := [i for i, word in enumerate(words) if not fate[i] and word not in known]:
         text = "The status has an unknown word in %d rows, %s: write 'failed' if the run failed. A "
         text += "run with an unknown word is used if it has an outcome. Without an outcome, a new "
         text += "run counts as pending, and an old run is left out"
@@ -634,8 +631,7 @@ def numbers(frame: DataFrame, name: str | None) -> Array:
     """
     if name not in frame.columns:
         return np.full(len(frame), np.nan)
-    kind = frame[name].dtype
-    if kind.kind in "cMm":
+    if (kind := frame[name].dtype).kind in "cMm":
         raise InputDataError(f"The column {name!r} has the type {kind}: convert it to numbers.")
     found = to_numeric(frame[name], errors="coerce")
     return found.to_numpy(dtype=np.float64, na_value=np.nan, copy=True)

@@ -316,9 +316,8 @@ def read_history(
             far = every.max() - ((1 + EXTREME) * best_gap(every) or math.inf)
             lowest = robust_limit(every, limit=outcome.limit) if robust else -math.inf
             notes["limited"] += [name] * int((every < (lowest if robust else far)).sum())
-            squares = variance[placed, i]
             values = np.where(finite, Y[placed, i], float(every.min()))
-            squares = np.where(finite, squares, squares[finite].max())
+            squares = np.where(finite, variance[placed, i], variance[placed, i][finite].max())
             at = torch.from_numpy(finite | (keep & ~ended[placed]))
             Yvar = None if np.isnan(squares).any() else torch.from_numpy(squares)[at, None]
             known_Y, Yvar = limit_outcomes(torch.from_numpy(values)[at, None], lowest, Yvar)

@@ -207,8 +207,7 @@ def wrong_outcomes(
         finite, span = values[np.isfinite(values)], largest - least
         span = span if np.isfinite(span) else finite.max() - finite.min()
         margin = BEYOND * np.nan_to_num(span)
-        outside = values[~values.between(least - margin, largest + margin)]
-        if len(outside):
+        if len(outside := values[~values.between(least - margin, largest + margin)]):
             text = f"{name!r} has {outside.iloc[0]:g} in row {outside.index[0]} of {group}, outside"
             text += f" of {'outcome_range' if outcome.within else 'the usual range'} {least:g} to "
             text += f"{largest:g}{', to which predictions are clipped' * bool(outcome.within)}"

@@ -200,9 +200,8 @@ def guess_space(
     leave_out = [*map(str, leave_out), *named]
     given, frame = frame, check_table(frame, (), leave_out)
     if absent := [name for name in leave_out if name not in frame.columns]:
-        names = ", ".join(frame.columns)
-        problem = f"The table has no column {absent[0]!r}: use one of {names}.{sheets(frame)}"
-        raise InputDataError(problem)
+        text = f"The table has no column {absent[0]!r}: use one of {', '.join(frame.columns)}."
+        raise InputDataError(f"{text}{sheets(frame)}")
     columns = [name for name in frame.columns if name not in leave_out]
     check_table(frame, [*named, *columns])
     frame = with_numbers(frame, columns, whole=True)
@@ -511,8 +510,7 @@ def _is_almost(column: Series, outcome: Series, tasks: Series | None) -> bool:
     both = DataFrame({"a": to_numeric(column, "coerce"), "b": to_numeric(outcome, "coerce")})
     both["task"] = "" if tasks is None else tasks.to_numpy()
     both = both.replace([np.inf, -np.inf], np.nan).dropna(subset=["a", "b"])
-    enough = [g for _, g in both.groupby("task") if g["a"].nunique() >= 5]
-    pairs = [(g["a"], g["b"]) for g in enough]
+    pairs = [(g["a"], g["b"]) for _, g in both.groupby("task") if g["a"].nunique() >= 5]
     found = [max(abs(a.corr(b)), abs(a.rank().corr(b.rank()))) for a, b in pairs]
     return bool(found) and min(found) > ALMOST_THE_OUTCOME
 

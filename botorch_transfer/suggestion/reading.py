@@ -251,8 +251,7 @@ def read_outcomes(
         ['loss', 'memory']
     """
     names = [outcome] if isinstance(outcome, str) else list(outcome)
-    goals = checked_goals(names, goal, "min")
-    signs = [1.0 if value == "max" else -1.0 for value in goals]
+    signs = [1.0 if each == "max" else -1.0 for each in checked_goals(names, goal, "min")]
     outcomes = [Outcome(name, sign) for name, sign in zip(names, signs, strict=True)]
     outcomes += [_read_constraint(name, text) for name, text in (constraints or {}).items()]
     if isinstance(noise, str):
@@ -492,10 +491,10 @@ def read_study(
     named = [(argument, column) for argument, column in named if column is not None]
     _check_roles(space, outcomes, [*named, ("task", task)] if history is not None else named)
     searched = {name: table for name, table in present.items() if name in ("history", "runs")}
-    _check_named(named, searched, [*used, *columns, *space.columns], [task, *space.columns])
+    roles = [*used, *columns, *space.columns]
+    _check_named(named, searched, roles, [task, *space.columns])
     if history is not None:
         _warn_of_constraints(region, history)
-        roles = [*used, *columns, *space.columns]
         new = [*(runs if runs is not None else [] if candidates is None else candidates)]
         if spare := [str(name) for name in history if name in new and name not in roles]:
             logger.info("Columns that are neither parameters nor outcomes: %s", ", ".join(spare))
@@ -650,8 +649,7 @@ def _old_outcomes(source: Any, outcome: Outcome) -> tuple[Tensor, Tensor] | None
 
 def _in_per_cent(outcome: Outcome, tables: Iterable[DataFrame | None]) -> Outcome:
     """Gives an outcome the range ``(0, 100)`` if its name and its values suggest per cent."""
-    cells = [numbers(table, outcome.name) for table in tables if table is not None]
-    values = np.concatenate([*cells, []])
+    values = np.concatenate([*(numbers(t, outcome.name) for t in tables if t is not None), []])
     values = values[np.isfinite(values)]
     is_named = outcome.within is None and in_per_cent(outcome.name)
     if not is_named or not ((values >= 0) & (values <= 100)).all() or not (values > 1).any():
