@@ -119,7 +119,9 @@ def test_outcomes_without_noise_have_a_least_error():
 @pytest.mark.parametrize("direction", ["minimize", "maximize"])
 def test_optuna_studies_are_a_history(make_client, complete, tmp_path, direction):
     """Their objective is the experiment's, whatever its name and direction are."""
-    optuna = pytest.importorskip("optuna")
+    pytest.importorskip("optuna")
+    from tests.optuna.studies import old_study
+
     url, sign = f"sqlite:///{tmp_path}/old.db", 1.0 if direction == "minimize" else -1.0
 
     def objective(trial):
@@ -129,12 +131,8 @@ def test_optuna_studies_are_a_history(make_client, complete, tmp_path, direction
         }
         return sign * plain_loss(config, 0.1)
 
-    for name, seed in (("monday", 0), ("tuesday", 1)):
-        sampler = optuna.samplers.RandomSampler(seed=seed)
-        study = optuna.create_study(
-            study_name=name, storage=url, sampler=sampler, direction=direction
-        )
-        study.optimize(objective, n_trials=15)
+    for name in ("monday", "tuesday"):
+        study = old_study(objective, name, 15, storage=url, direction=direction)
     for history in ([study], (url, ["monday", "tuesday"])):
         client = make_client(history=history)
         assert plain_loss(complete(client)[0], 0.1) < 20

@@ -6,19 +6,19 @@ from typing import Any
 import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution, FloatDistribution
-from optuna.trial import TrialState
+from optuna.trial import TrialState, create_trial
 from pandas import DataFrame
 
 from botorch_transfer import ScaMLGP
 from botorch_transfer.old_studies import history_of
 from botorch_transfer.optuna import OptunaHistory, TransferSampler
 
+Objective = Callable[[optuna.Trial], Any]
+
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 
-def old_study(
-    objective: Callable[[optuna.Trial], Any], name: str, trials: int = 8, **options: Any
-) -> optuna.Study:
+def old_study(objective: Objective, name: str, trials: int = 8, **options: Any) -> optuna.Study:
     """A study of random trials."""
     seed = sum(map(ord, name))
     sampler = optuna.samplers.RandomSampler(seed=seed)
@@ -27,9 +27,9 @@ def old_study(
     return study
 
 
-def tuned(objective: Callable[[optuna.Trial], Any], trials: int, transfer: Any) -> optuna.Study:
+def tuned(objective: Objective, trials: int, transfer: Any, **options: Any) -> optuna.Study:
     """A new study of the sampler."""
-    study = optuna.create_study(sampler=transfer)
+    study = optuna.create_study(sampler=transfer, **options)
     study.optimize(objective, n_trials=trials)
     return study
 
@@ -62,6 +62,11 @@ def table() -> DataFrame:
 
 
 UNIT = {"x": FloatDistribution(0.0, 1.0)}
+
+
+def add(study: optuna.Study, x: float, **options: Any) -> None:
+    """Adds a trial of `x`."""
+    study.add_trial(create_trial(params={"x": x}, distributions=UNIT, **options))
 
 
 def sampler(**options: Any) -> TransferSampler:

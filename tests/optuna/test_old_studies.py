@@ -5,7 +5,7 @@ from pathlib import Path
 import optuna
 import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-from optuna.trial import TrialState, create_trial
+from optuna.trial import TrialState
 
 from botorch_transfer import (
     CategoricalParameter,
@@ -16,24 +16,20 @@ from botorch_transfer import (
 )
 from botorch_transfer.old_studies import history_of, merged, read_studies
 from botorch_transfer.optuna import TransferSampler, history_from_optuna
-from tests.optuna.studies import UNIT, old_study
-
-
-def _add(study: optuna.Study, x: float, **options) -> None:
-    study.add_trial(create_trial(params={"x": x}, distributions=UNIT, **options))
+from tests.optuna.studies import UNIT, add, old_study
 
 
 @pytest.mark.parametrize(("direction", "sign"), [("minimize", 1), ("maximize", -1)])
 def test_which_trials_count_as_what(direction: str, sign: int):
     study = optuna.create_study(study_name="monday", direction=direction)
     for x, value in [(0.1, 1.0), (0.2, 2.0), (0.3, 3.0)]:
-        _add(study, x, value=sign * value)
+        add(study, x, value=sign * value)
     pruned = {"state": TrialState.PRUNED}
-    _add(study, 0.5, intermediate_values={0: sign * 5.0}, **pruned)  # no complete curve
-    _add(study, 0.6, **pruned)
-    _add(study, 0.7, state=TrialState.FAIL)
-    _add(study, 0.8, state=TrialState.RUNNING)
-    _add(study, 0.9, value=float("inf"))
+    add(study, 0.5, intermediate_values={0: sign * 5.0}, **pruned)  # no complete curve
+    add(study, 0.6, **pruned)
+    add(study, 0.7, state=TrialState.FAIL)
+    add(study, 0.8, state=TrialState.RUNNING)
+    add(study, 0.9, value=float("inf"))
     runs = history_of([study]).runs
     assert runs["x"].tolist() == [0.1, 0.2, 0.3, 0.6, 0.7, 0.9]
     assert [sign * value for value in runs["value"].iloc[:3]] == [1.0, 2.0, 3.0]
@@ -243,12 +239,12 @@ def test_ax_experiments_are_read_as_studies():
 def test_failed_trials_with_values_keep_them():
     """Only a storage takes such values; trials that are not finished are left out."""
     study = optuna.create_study(study_name="monday")
-    _add(study, 0.1, value=1.0)
-    _add(study, 0.3, state=TrialState.FAIL)
+    add(study, 0.1, value=1.0)
+    add(study, 0.3, state=TrialState.FAIL)
     trial = study.ask(UNIT)
     study._storage.set_trial_state_values(trial._trial_id, TrialState.FAIL, [2.0])
-    _add(study, 0.4, state=TrialState.RUNNING)
-    _add(study, 0.5, state=TrialState.WAITING)
+    add(study, 0.4, state=TrialState.RUNNING)
+    add(study, 0.5, state=TrialState.WAITING)
     runs = history_of([study]).runs
     assert runs["x"].tolist() == [0.1, 0.3, trial.params["x"]]
     assert runs["value"].isna().tolist() == [False, True, False]

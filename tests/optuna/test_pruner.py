@@ -171,18 +171,17 @@ def test_the_sampler_adds_their_variance(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_refusals(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="give a number from 0\\.5 to below 1"):
-        TransferPruner(PRIOR, probability=1.0)
-    with pytest.raises(ValueError, match="set step="):
-        TransferPruner(OLD)
-    with pytest.raises(ValueError, match="probability is 'high': give a number"):
-        TransferPruner(PRIOR, probability="high")
-    with pytest.raises(TypeError, match="history is a int: give a list of studies"):
-        TransferPruner(3)
-    with pytest.raises(TypeError, match=r"rename is \['x'\]: give a dictionary"):
-        TransferPruner(old_study(), rename=["x"])
-    with pytest.raises(InputDataError, match="learning curves has no column 'loss'"):
-        TransferPruner(OLD.drop(columns="loss"), step="epoch", outcome="loss")
+    columns = {"step": "epoch", "outcome": "loss"}
+    for error, message, history, options in (
+        (ValueError, r"give a number from 0\.5 to below 1", PRIOR, {"probability": 1.0}),
+        (ValueError, "set step=", OLD, {}),
+        (ValueError, "probability is 'high': give a number", PRIOR, {"probability": "high"}),
+        (TypeError, "history is a int: give a list of studies", 3, {}),
+        (TypeError, r"rename is \['x'\]: give a dictionary", old_study(), {"rename": ["x"]}),
+        (InputDataError, "learning curves has no column 'loss'", OLD.drop(columns="loss"), columns),
+    ):
+        with pytest.raises(error, match=message):
+            TransferPruner(history, **options)
     study = optuna.create_study(directions=["minimize", "minimize"])
     with pytest.raises(ValueError, match="takes one objective"):
         TransferPruner(PRIOR).prune(study, finished(0.5))

@@ -27,7 +27,7 @@ from botorch_transfer.old_studies import history_of
 from botorch_transfer.optuna import TransferSampler
 from botorch_transfer.optuna import sampler as sampler_module
 from botorch_transfer.suggestion import reading
-from tests.optuna.studies import UNIT, old_study, sampler, states, table, tuned
+from tests.optuna.studies import UNIT, add, old_study, sampler, states, table, tuned
 from tests.suggestion.brief_search import brief_search
 
 
@@ -70,8 +70,7 @@ def test_starts_where_the_history_is_best(direction: str, sign: float, caplog: A
     old = table().rename(columns={"value": "loss"})
     old["loss"] *= sign
     transfer = sampler(history=old, outcome="loss", seed=0)
-    study = optuna.create_study(direction=direction, sampler=transfer)
-    study.optimize(lambda trial: sign * objective(trial), n_trials=3)
+    study = tuned(lambda trial: sign * objective(trial), 3, transfer, direction=direction)
     assert caplog.text.count("'loss' is maximized, but the name suggests") == (sign < 0)
     assert study.trials[0].params["x"] == pytest.approx(0.3, abs=0.1)
     assert abs(study.best_params["x"] - 0.3) < 0.06
@@ -80,9 +79,9 @@ def test_starts_where_the_history_is_best(direction: str, sign: float, caplog: A
 @pytest.mark.parametrize("direction", ["minimize", "maximize"])
 def test_studies_of_the_opposite_direction_give_one_warning(direction: str, caplog: Any):
     old = optuna.create_study(study_name="old", direction="minimize")
-    old.add_trials([create_trial(value=x, params={"x": x}, distributions=UNIT) for x in (0.1, 0.9)])
-    study = optuna.create_study(direction=direction, sampler=TransferSampler([old], seed=0))
-    study.optimize(lambda trial: trial.suggest_float("x", 0, 1), n_trials=3)
+    for x in (0.1, 0.9):
+        add(old, x, value=x)
+    tuned(objective, 3, TransferSampler([old], seed=0), direction=direction)
     warned = [m for m in caplog.messages if "The old studies have the opposite direction" in m]
     assert len(warned) == (direction == "maximize")
 
@@ -173,8 +172,7 @@ def test_saved_prior(tmp_path: Path):
 
 def test_own_study_is_no_history(asked: list[dict[str, Any]]):
     old = [old_study(objective, name) for name in ("monday", "tuesday")]
-    study = optuna.create_study(study_name="monday", sampler=TransferSampler(old, ScaMLGP, seed=0))
-    study.optimize(objective, n_trials=1)
+    tuned(objective, 1, TransferSampler(old, ScaMLGP, seed=0), study_name="monday")
     assert list(asked[0]["sources"]["value"]) == ["tuesday"]
 
 
@@ -308,9 +306,7 @@ def test_a_row_that_another_worker_has_taken_is_chosen_anew(monkeypatch: pytest.
         found = real(*args, **options)
         if not taken:
             taken.append(float(found.X))
-            params = {"x": taken[0]}
-            running = {"state": TrialState.RUNNING, "params": params, "distributions": UNIT}
-            study.add_trial(create_trial(**running))
+            add(study, taken[0], state=TrialState.RUNNING)
         return found
 
     real = sampler_module.suggest_rows
@@ -330,7 +326,7 @@ def test_failed_and_pruned_trials(asked: list[dict[str, Any]]):
         (0.6, pruned),
         (0.7, {"value": float("inf")}),
     ]:
-        study.add_trial(create_trial(params={"x": x}, distributions=UNIT, **options))
+        add(study, x, **options)
     study.add_trial(create_trial(**failed))  # without parameters: says nothing
     study.ask(UNIT)
     runs = asked[-1]["runs"]
@@ -394,9 +390,8 @@ def test_constraints_func_returns_numbers(caplog: Any):
 
 def test_constraints_and_a_pruned_trial_without_any(asked: list[dict[str, Any]]):
     study = tuned(_limited, 2, sampler(seed=0))
-    state = {"state": TrialState.PRUNED, "intermediate_values": {0: 1.0}}
-    study.add_trial(create_trial(params={"x": 0.9}, distributions=UNIT, **state))
-    study.add_trial(create_trial(params={"x": 0.8}, distributions=UNIT, value=1.0))
+    add(study, 0.9, state=TrialState.PRUNED, intermediate_values={0: 1.0})
+    add(study, 0.8, value=1.0)
     study.ask(UNIT)
     runs = asked[-1]["runs"]
     assert runs["constraint_size"].isna().tolist() == [False, False, True, True]
@@ -411,17 +406,14 @@ def _two(trial: Trial) -> tuple[float, float]:
 def test_two_objectives():
     directions = ["minimize", "maximize"]
     old = [old_study(_two, name, directions=directions) for name in ("monday", "tuesday")]
-    new = TransferSampler(old, ScaMLGP, seed=0)
-    study = optuna.create_study(directions=directions, sampler=new)
-    study.optimize(_two, n_trials=3)
+    study = tuned(_two, 3, TransferSampler(old, ScaMLGP, seed=0), directions=directions)
     assert all(0.1 < trial.params["x"] < 0.7 for trial in study.trials)
     assert _apart(study) > 0.02
 
 
 def test_second_objective_without_history(asked: list[dict[str, Any]]):
     new = sampler(seed=0, outcome=["value", "time"])
-    study = optuna.create_study(directions=["minimize", "maximize"], sampler=new)
-    study.optimize(_two, n_trials=2)
+    study = tuned(_two, 2, new, directions=["minimize", "maximize"])
     assert [len(call["outcomes"]) for call in asked] == [2, 2]
     assert asked[-1]["sources"]["time"] is None
     assert study.trials[0].params["x"] == pytest.approx(0.3, abs=0.15)  # by the other objective
@@ -498,8 +490,7 @@ def test_hyperband_with_attributes_of_artifacts_and_the_dashboard():
     for study in old:
         study._storage.set_study_system_attr(study._study_id, "dashboard:note", "first try")
     pruner = optuna.pruners.HyperbandPruner(min_resource=1, max_resource=3)
-    new = optuna.create_study(sampler=TransferSampler(old, ScaMLGP, seed=0), pruner=pruner)
-    new.optimize(train, n_trials=4)
+    new = tuned(train, 4, TransferSampler(old, ScaMLGP, seed=0), pruner=pruner)
     assert set(states(new)) <= {TrialState.COMPLETE, TrialState.PRUNED}
     assert all(list(trial.params) == ["x"] for trial in new.trials)
     assert _apart(new) > 1e-4
@@ -688,13 +679,9 @@ def test_a_value_that_old_runs_had_is_given_by_missing(asked: list[dict[str, Any
 # ------------------------------------------------------------------------------- very bad values
 
 
-def _add(study: optuna.Study, x: float, value: float) -> None:
-    study.add_trial(create_trial(params={"x": x}, distributions=UNIT, value=value))
-
-
 def test_diverged_trials_of_this_study_hardly_matter(asked: list[dict[str, Any]]):
     study = optuna.create_study(sampler=sampler(seed=0))
-    _add(study, 0.9, 54_321.0)
+    add(study, 0.9, value=54_321.0)
     study.optimize(objective, n_trials=2)
     assert all(trial.value < 0.05 for trial in study.trials[1:])
     assert -5 < asked[-1]["Y"].min() < -0.1
@@ -703,7 +690,7 @@ def test_diverged_trials_of_this_study_hardly_matter(asked: list[dict[str, Any]]
 def test_diverged_values_may_count_as_they_are(asked: list[dict[str, Any]]):
     raw = sampler(seed=0, history=_diverged_table(54_321.0), robust=False)
     study = optuna.create_study(sampler=raw)
-    _add(study, 0.9, 98_765.0)
+    add(study, 0.9, value=98_765.0)
     study.ask(UNIT)
     assert asked[-1]["Y"].min() == -98_765
     assert min(task.Y.min() for task in asked[-1]["sources"]["value"].values()) == -54_321
@@ -722,7 +709,7 @@ def test_each_warning_of_values_comes_once_a_sampler(caplog: pytest.LogCaptureFi
             study = optuna.create_study(sampler=sampler(seed=0, history=old))
             for x in (0.9, 0.95):
                 study.optimize(objective, n_trials=2)
-                _add(study, x, own)
+                add(study, x, value=own)
             study.optimize(objective, n_trials=1)
             warned = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
             kinds = "Words such as n.d. count as missing outcomes", "-999 (as -999.0 in row 7"
