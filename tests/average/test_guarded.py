@@ -30,6 +30,7 @@ from botorch_transfer.average.guarded import (
 from botorch_transfer.joint.models import JointTransferGP
 from tests.families import ShiftedSines
 from tests.fits import fit_model
+from tests.gp.padded import points
 from tests.models.contract import copy_hyperparameters
 
 FAMILY = ShiftedSines()
@@ -203,11 +204,6 @@ def test_a_mixture_is_refused():
         GuardedTransferGP(*FAMILY.target(3), PRIOR, transfer_model=Ensemble)
 
 
-def rand(*shape: int, seed: int = 0) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.rand(*shape, generator=generator, dtype=torch.double)
-
-
 def test_weight_of_evidence():
     evidence = torch.tensor([-4.0, 0.0, 3.0], dtype=torch.double)
     odds = [4 * math.exp(0.3 * value) for value in evidence.tolist()]
@@ -218,8 +214,8 @@ def test_weight_of_evidence():
 
 
 def test_leave_one_out_evidence_by_formulas():
-    Y, noise = rand(2, 4), 0.1 + rand(2, 4, seed=1)
-    left, right = ((rand(2, 4, seed=s), rand(2, 4, seed=s + 1)) for s in (2, 4))
+    Y, noise = points(2, 4, seed=0), 0.1 + points(2, 4, seed=1)
+    left, right = ((points(2, 4, seed=s), points(2, 4, seed=s + 1)) for s in (2, 4))
     right = (right[0], right[1] - 0.99)  # rounding may make variances negative
     expected = torch.zeros(2, dtype=torch.double)
     for b in range(2):
@@ -232,11 +228,11 @@ def test_leave_one_out_evidence_by_formulas():
 
 
 def test_prior_evidence_by_formulas():
-    Y, noise = rand(3), 0.1 + rand(3, seed=1)
+    Y, noise = points(3, seed=0), 0.1 + points(3, seed=1)
     priors = []
     for seed in (2, 3):
-        half = rand(3, 3, seed=seed)
-        priors.append(MultivariateNormal(rand(3, seed=seed + 5), half @ half.mT))
+        half = points(3, 3, seed=seed)
+        priors.append(MultivariateNormal(points(3, seed=seed + 5), half @ half.mT))
     densities = []
     for prior in priors:
         covariance = prior.covariance_matrix + torch.ones(3, 3) + noise.diag()

@@ -331,9 +331,7 @@ def test_it_is_the_density_of_the_logarithm(shape):
     prior = LogDensityGammaPrior(shape, 2.0)
     for value in (0.05, 0.7, 2.0):
         # SciPy's distribution of the logarithm of a Gamma variable of rate one.
-        expected = stats.loggamma(shape, loc=-torch.tensor(2.0).log()).logpdf(
-            torch.tensor(value).log()
-        )
+        expected = stats.loggamma(shape, loc=-math.log(2.0)).logpdf(math.log(value))
         assert prior.log_prob(torch.tensor(value)).item() == pytest.approx(expected, abs=1e-5)
 
     def density(logarithm: float) -> float:
@@ -393,9 +391,7 @@ DENSITIES = {
 
 def test_log_densities_and_derivatives_of_all_hyperpriors():
     """One in another form than the common ones by automatic differentiation."""
-    generator = torch.Generator().manual_seed(0)
-    values = torch.rand(3, 2 * len(DENSITIES), generator=generator, dtype=torch.double)
-    values.requires_grad_()
+    values = torch.rand(3, 2 * len(DENSITIES), generator=generator()).double().requires_grad_()
     pairs = values.split(2, dim=-1)
     expected = torch.cat(
         [

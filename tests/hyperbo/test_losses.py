@@ -23,6 +23,8 @@ from botorch_transfer.hyperbo.fit import (
 from botorch_transfer.pretraining import PretrainedPrior, PretrainingOptions
 from tests.families import ShiftedSines
 
+FAMILY = ShiftedSines()
+
 
 def draw(*shape, seed=0):
     return torch.randn(*shape, dtype=torch.double, generator=torch.Generator().manual_seed(seed))
@@ -71,10 +73,8 @@ def test_nll_of_ragged_tasks():
 def test_ekl_of_full_rank_is_the_divergence(P, N):
     Y, mean, covariance = draw(P, N), draw(P, seed=3), covariances(P)
     value = ekl(mean[None], covariance[None], EmpiricalGaussian.of([Y]))
-    ours = torch.distributions.MultivariateNormal(mean, covariance)
-    sample = torch.distributions.MultivariateNormal(
-        Y.mean(-1), torch.cov(Y, correction=0).reshape(P, P)
-    )
+    ours = MultivariateNormal(mean, covariance)
+    sample = MultivariateNormal(Y.mean(-1), torch.cov(Y, correction=0).reshape(P, P))
     expected = torch.distributions.kl_divergence(sample, ours)
     torch.testing.assert_close(value[0], expected, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(value, [naive_ekl(mean, covariance, Y, P)], rtol=1e-8)
@@ -113,10 +113,6 @@ def test_ekl_of_several_groups_of_different_sizes():
     np.testing.assert_allclose(ekl(mean, covariance, empirical), expected, rtol=1e-8)
 
 
-def inputs(n, d=2, seed=0):
-    return torch.rand(n, d, dtype=torch.double, generator=torch.Generator().manual_seed(seed))
-
-
 def assert_matching(group, tasks):
     """The rows of a group are the same inputs in all of its tasks."""
     pairs = zip(group.tasks.tolist(), group.rows.mT, strict=True)
@@ -126,8 +122,8 @@ def assert_matching(group, tasks):
 
 
 def test_several_designs_are_several_groups():
-    A, B = inputs(4), inputs(3, seed=1)
-    own = [inputs(2, seed=seed) for seed in range(2, 6)]
+    A, B = FAMILY.inputs(4), FAMILY.inputs(3, seed=1)
+    own = [FAMILY.inputs(2, seed=seed) for seed in range(2, 6)]
     tasks = [torch.cat(parts) for parts in zip([A, A, B, torch.cat([A, B])], own, strict=True)]
     first, second = find_matching_groups(tasks)
     assert first.tasks.tolist() == [0, 1, 3]
@@ -147,20 +143,20 @@ def test_rounding_errors_don_t_part_inputs():
 
 
 def test_a_tolerance_of_zero_compares_exactly():
-    tasks = [(X, X[:, :1]) for X in (inputs(4), inputs(4) + 1e-9)]
+    tasks = [(X, X[:, :1]) for X in (FAMILY.inputs(4), FAMILY.inputs(4) + 1e-9)]
     for tolerance in (0.0, 1e-12):
         with pytest.raises(InputDataError, match="objective='nll'"):
             PretrainedPrior.stationary(2).fit(tasks, "ekl", tolerance=tolerance)
 
 
 def test_repeated_inputs_count_once_with_their_first_row():
-    X = inputs(3)
+    X = FAMILY.inputs(3)
     (group,) = find_matching_groups([X[[0, 1, 0, 2]], X[[2, 2, 0]]])
     assert group.rows.tolist() == [[0, 2], [3, 0]]
 
 
 def test_given_groups_may_overlap():
-    A, B = inputs(4), inputs(3, seed=1)
+    A, B = FAMILY.inputs(4), FAMILY.inputs(3, seed=1)
     tasks = [torch.cat([A, B]), A, torch.cat([B, A])]
     pair, triple = find_matching_groups(tasks, groups=[[0, 2], [0, 1, 2]])
     assert len(pair.rows) == 7
@@ -172,16 +168,13 @@ def test_given_groups_may_overlap():
 @pytest.mark.parametrize("members", [[0], [0, 0], [0, 5], [-1, 0]])
 def test_unfit_groups_are_refused(members):
     with pytest.raises(InputDataError, match="two or more source tasks"):
-        find_matching_groups([inputs(3), inputs(3)], groups=[members])
+        find_matching_groups([FAMILY.inputs(3), FAMILY.inputs(3)], groups=[members])
 
 
 def test_a_group_without_common_inputs_is_refused():
-    tasks = [inputs(3), inputs(3), inputs(3, seed=1)]
+    tasks = [FAMILY.inputs(3), FAMILY.inputs(3), FAMILY.inputs(3, seed=1)]
     with pytest.raises(InputDataError, match="that share an input"):
         find_matching_groups(tasks, groups=[[0, 1], [0, 2]])
-
-
-FAMILY = ShiftedSines()
 
 
 def parts():

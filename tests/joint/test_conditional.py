@@ -16,6 +16,8 @@ from botorch_transfer.joint.conditional import (
     SourcePoints,
 )
 from botorch_transfer.joint.kernels import HierarchicalKernel, ScaMLKernel
+from tests.gp.padded import points
+from tests.joint.joint_models import scattered
 
 SIZES = (5, 3)
 NOISE = SOURCE_HYPERPARAMETERS.noise
@@ -28,21 +30,10 @@ def build(kind="ScaML", batch_shape=()):
         kernel = ScaMLKernel(kernels, TaskWeights(2, shape))
     else:
         kernel = HierarchicalKernel(kernels, batch_shape=shape)
-    generator = torch.Generator().manual_seed(0)
-    X = torch.rand(8, 2, generator=generator, dtype=torch.double)
-    points = SourcePoints(X, X.sum(-1).sin(), torch.zeros(8), SIZES, ["a", "b"])
+    X = points(8, 2, seed=0)
+    data = SourcePoints(X, X.sum(-1).sin(), torch.zeros(8), SIZES, ["a", "b"])
     noise = SourceNoise([False, False], NOISE, shape)
-    conditional = SourceConditional(kernel, points, noise).double()
-    with torch.no_grad():
-        for parameter in conditional.parameters():
-            scatter = torch.rand(parameter.shape, generator=generator, dtype=torch.double)
-            parameter.add_(0.2 * scatter)
-    return conditional.eval()
-
-
-def inputs(*shape, seed=1):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.rand(*shape, 2, generator=generator, dtype=torch.double)
+    return scattered(SourceConditional(kernel, data, noise).double())
 
 
 @pytest.fixture(params=["ScaML", "HGP"])
@@ -52,13 +43,13 @@ def kind(request):
 
 def dense(conditional, x1, x2):
     """Mean at ``x1`` and covariance, from the kernel over inputs and tasks."""
-    points, kernel = conditional.points, conditional.kernel
+    data, kernel = conditional.points, conditional.kernel
     tasks = torch.tensor([0] * 5 + [1] * 3).double().unsqueeze(-1)
-    source = torch.cat([points.X, tasks], dim=-1)
+    source = torch.cat([data.X, tasks], dim=-1)
     first, second = (torch.cat([x, torch.full_like(x[:, :1], 2.0)], dim=-1) for x in (x1, x2))
-    K = kernel(source).to_dense() + conditional.noise.variances(points).diag()
+    K = kernel(source).to_dense() + conditional.noise.variances(data).diag()
     cross = kernel(first, source).to_dense()
-    mean = cross @ torch.linalg.solve(K, points.Y)
+    mean = cross @ torch.linalg.solve(K, data.Y)
     solved = torch.linalg.solve(K, kernel(source, second).to_dense())
     return mean, kernel(first, second).to_dense() - cross @ solved
 
@@ -68,7 +59,7 @@ def dense(conditional, x1, x2):
 def test_batches(kind, own, extra):
     """Batches of hyperparameters, and batches of inputs before them."""
     conditional = build(kind, own)
-    x1, x2 = inputs(*extra, *own, 3), inputs(*own, 2, seed=2)
+    x1, x2 = points(*extra, *own, 3, 2), points(*own, 2, 2, seed=2)
     mean, covariance = conditional.mean(x1), conditional.covariance(x1, x2)
     variance, square = conditional.variance(x1), conditional.covariance(x1)
     assert mean.shape == variance.shape == (*extra, *own, 3)
@@ -84,12 +75,12 @@ def test_batches(kind, own, extra):
 
 
 def test_a_kernel_of_a_batch(kind):
-    kernel, x = SourceConditionalKernel(build(kind, (2,))), inputs(3)
+    kernel, x = SourceConditionalKernel(build(kind, (2,))), points(3, 2)
     torch.testing.assert_close(kernel[1](x).to_dense(), kernel(x).to_dense()[1])
 
 
 def test_hyperparameters_of_a_batch_share_unbatched_inputs(kind):
-    conditional, x = build(kind, (2,)), inputs(3)
+    conditional, x = build(kind, (2,)), points(3, 2)
     mean, covariance = conditional.mean(x), conditional.covariance(x)
     assert mean.shape == (2, 3)
     assert covariance.shape == (2, 3, 3)
@@ -99,13 +90,13 @@ def test_hyperparameters_of_a_batch_share_unbatched_inputs(kind):
 
 def test_single_precision_is_factorized_in_double(kind):
     conditional = build(kind)
-    expected = conditional.mean(inputs(4))
+    expected = conditional.mean(points(4, 2))
     single = deepcopy(conditional).float()
-    mean = single.mean(inputs(4).float())
+    mean = single.mean(points(4, 2).float())
     assert mean.dtype == torch.float
     assert single.factor().roots[0].dtype == torch.double
     torch.testing.assert_close(mean.double(), expected, atol=5e-3, rtol=0)
-    assert single.covariance(inputs(4).float()).dtype == torch.float
+    assert single.covariance(points(4, 2).float()).dtype == torch.float
 
 
 def test_training_keeps_the_graph_and_remembers_nothing(kind):
@@ -131,16 +122,16 @@ def test_evaluation_remembers_without_graph(kind):
 def test_pickles_are_small_and_start_empty(kind):
     conditional = build(kind)
     size = len(pickle.dumps(conditional))
-    expected = conditional.mean(inputs(2))
-    conditional.covariance(inputs(2), inputs(3))
+    expected = conditional.mean(points(2, 2))
+    conditional.covariance(points(2, 2), points(3, 2))
     assert len(pickle.dumps(conditional)) == size
-    torch.testing.assert_close(pickle.loads(pickle.dumps(conditional)).mean(inputs(2)), expected)
+    torch.testing.assert_close(pickle.loads(pickle.dumps(conditional)).mean(points(2, 2)), expected)
 
 
 def test_kernel_module(kind):
     conditional = build(kind)
     kernel = SourceConditionalKernel(conditional)
-    x1, x2 = inputs(4), inputs(4, seed=2)
+    x1, x2 = points(4, 2), points(4, 2, seed=2)
     _, covariance = dense(conditional, x1, x2)
     torch.testing.assert_close(kernel(x1, x2).to_dense(), covariance)
     torch.testing.assert_close(kernel(x1, x2, diag=True), covariance.diagonal())
@@ -156,6 +147,6 @@ def test_what_is_almost_singular_gets_jitter(kind):
     conditional = build(kind)
     conditional.points.X[1] = conditional.points.X[0]
     conditional.noise = SourceNoise([True, True], NOISE).double()  # zero
-    for root, (points, _) in zip(conditional.factor().roots, conditional.groups, strict=True):
-        expected = conditional.kernel.covariance(points, points)
+    for root, (rows, _) in zip(conditional.factor().roots, conditional.groups, strict=True):
+        expected = conditional.kernel.covariance(rows, rows)
         torch.testing.assert_close(root @ root.mT, expected, atol=1e-4, rtol=0)

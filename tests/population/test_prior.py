@@ -393,8 +393,7 @@ def test_options_out_of_range_are_refused(name):
 
 
 def test_sources_at_one_value_of_an_input_say_nothing_of_others():
-    generator = torch.Generator().manual_seed(0)
-    X = torch.rand(40, 2, generator=generator, dtype=torch.double)
+    X = points(40, 2, seed=0)
     X[:, 1] = 0.3
     Y = torch.sin(4 * X[:, :1])
     history = {"a": (X[:20], Y[:20]), "b": (X[20:], Y[20:] + 1)}
@@ -517,9 +516,8 @@ def test_draws_from_the_posterior():
 
 @pytest.mark.filterwarnings("ignore:A not p.d.")
 def test_a_singular_covariance_is_refused_by_name():
-    noise = torch.full((13,), -1.0).double()
     with pytest.raises(InputDataError, match="task 0"):
-        population(SIZES[1], noise=noise)
+        population(SIZES[1], noise=torch.full((13,), -1.0).double())
 
 
 def test_other_dimensions_are_refused():

@@ -15,6 +15,7 @@ from botorch_transfer.sources.ensembles import (
 )
 from tests.families import ShiftedSines
 from tests.fits import fit_model
+from tests.gp.padded import points
 
 FAMILY = ShiftedSines()
 PRIOR = SourceGPs.fit(FAMILY.sources(), num_restarts=0)
@@ -159,8 +160,7 @@ def test_weights_by_direct_computation_on_the_same_draws(n, known_noise, monkeyp
     Yvar = torch.linspace(0.5, 4.0, n).double().unsqueeze(-1) if known_noise else None
     monkeypatch.setattr(ensemble, "NUM_SAMPLES", 40)
     monkeypatch.setattr(ensemble, "SEED", 3)
-    model = RankWeightedGP(X, Y, PRIOR, Yvar)
-    fit_model(model, num_restarts=0)
+    model = fit(RankWeightedGP(X, Y, PRIOR, Yvar))
     y, noise = model.train_targets, model.likelihood.noise.expand(n)
     order = canonical_order(X, y)
     with torch.no_grad():
@@ -210,11 +210,6 @@ def test_many_points_are_drawn_for_in_parts(monkeypatch):
     torch.testing.assert_close(RankWeightedGP(X, Y, PRIOR).weights, whole)
 
 
-def rand(*shape: int, seed: int = 0) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.rand(*shape, generator=generator, dtype=torch.double)
-
-
 def count(values, Y) -> float:
     """Misranked pairs, one after another."""
     total = 0.0
@@ -228,7 +223,7 @@ def count(values, Y) -> float:
 
 @pytest.mark.parametrize("n", [0, 1, 2, 7])
 def test_misranked_pairs_by_counting(n):
-    values, Y = rand(2, 3, 4, n), rand(2, n, seed=1).mul(5).round()
+    values, Y = points(2, 3, 4, n), points(2, n, seed=2).mul(5).round()
     values[0, 0] = values[0, 0].mul(3).round()  # ties
     counts = misranked_pairs(values, Y)
     assert counts.shape == (2, 3, 4)
@@ -241,7 +236,7 @@ def test_misranked_pairs_by_counting(n):
 
 @pytest.mark.parametrize("n", [1, 2, 6])
 def test_misranked_by_the_left_out_by_counting(n):
-    values, Y = rand(3, n, n), rand(n, seed=1).mul(4).round()
+    values, Y = points(3, n, n), points(n, seed=2).mul(4).round()
     counts = misranked_by_the_left_out(values, Y)
     for s in range(3):
         total = sum(
