@@ -174,8 +174,7 @@ def test_attempts_are_starts(model_class: Any) -> None:
     fitted = []
     for options in ({"max_attempts": 3, "pick_best_of_all_attempts": True}, {"num_restarts": 2}):
         model = model_class(*FAMILY.target(4), FAMILY.sources())
-        fit_model(model, seed=1, max_iter=5, **options)
-        fitted.append(dict(model.named_parameters()))
+        fitted.append(dict(fit_model(model, seed=1, max_iter=5, **options).named_parameters()))
     for name, parameter in fitted[0].items():
         assert torch.equal(parameter, fitted[1][name]), name
 

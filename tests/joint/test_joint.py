@@ -224,8 +224,7 @@ def test_kernels_of_the_users_own(name):
 def test_another_kind_of_kernel(name):
     kernels = [MaternKernel(1.5) for _ in range(3)]
     model = model_of(name, *FAMILY.target(4), sources(2), covar_modules=kernels)
-    fit_model(model, max_iter=3)
-    assert (model.posterior(TEST_X).variance > 0).all()
+    assert (fit_model(model, max_iter=3).posterior(TEST_X).variance > 0).all()
 
 
 @pytest.mark.parametrize(
@@ -252,8 +251,7 @@ def test_fit_keeps_to_the_bounds(name, monkeypatch):
     monkeypatch.setattr(joint, "SOURCE_HYPERPARAMETERS", paper)
     history = FAMILY.sources((15,))["task 0"]
     repeated = (history[0][:5].repeat(3, 1), torch.randn(15, 1).double())
-    model = model_of(name, *FAMILY.target(5), [repeated])
-    fit_model(model, num_restarts=0)
+    model = fit_model(model_of(name, *FAMILY.target(5), [repeated]), num_restarts=0)
     torch.testing.assert_close(model.source_noise, torch.full((1,), 1e-2, dtype=torch.double))
 
 
@@ -378,8 +376,7 @@ def test_modular_and_joint_fits_are_the_same():
     """ScaML-GP's theorem, once more: there is nothing yet that could tell them apart."""
     X, Y = FAMILY.target(0)
     history = FAMILY.sources((12, 15))
-    model = JointScaMLGP(X, Y, history, hyperparameters="paper")
-    fit_model(model)
+    model = fit_model(JointScaMLGP(X, Y, history, hyperparameters="paper"))
     found = model.posterior(TEST_X)
     expected = ScaMLGP(X, Y, SourceGPs.fit(history), hyperparameters="paper").posterior(TEST_X)
     torch.testing.assert_close(found.mean, expected.mean, rtol=1e-3, atol=1e-3)

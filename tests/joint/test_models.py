@@ -57,8 +57,7 @@ def test_kernels_start_apart():
     model = LinearCoregionalizationGP(*FAMILY.target(6), FAMILY.sources((8,)))
     starts = torch.cat([kernel.lengthscale for kernel in model.covar_modules])
     assert_close(starts[:, 0], torch.tensor([0.25, 1.0], dtype=torch.double))
-    fit_model(model, num_restarts=0)
-    first, second = model.task_covariances
+    first, second = fit_model(model, num_restarts=0).task_covariances
     assert not torch.allclose(first, second, rtol=0.05)
 
 
@@ -178,11 +177,9 @@ def test_sources_without_weight_do_not_matter():
 def test_a_source_of_noise_gets_less_weight():
     X, Y = FAMILY.target(12)
     history = FAMILY.sources((20,))
-    generator = torch.Generator().manual_seed(1)
-    noise = torch.randn(20, 1, generator=generator, dtype=torch.double)
+    noise = torch.randn(20, 1, generator=torch.Generator().manual_seed(1), dtype=torch.double)
     history["noise"] = (FAMILY.inputs(20, seed=9), noise)
-    model = WeightedSourceGP(X, Y, history, normalize=True)
-    fit_model(model, num_restarts=0)
+    model = fit_model(WeightedSourceGP(X, Y, history, normalize=True), num_restarts=0)
     helpful, useless = model.weights
     scales = [kernel.outputscale for kernel in model.covar_modules]
     assert helpful * scales[0] > 10 * useless * scales[1]

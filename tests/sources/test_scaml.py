@@ -6,7 +6,6 @@ from functools import cache
 import pytest
 import torch
 from gpytorch.kernels import MaternKernel
-from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.priors import GammaPrior, LogNormalPrior
 from torch.testing import assert_close
 
@@ -20,7 +19,7 @@ from botorch_transfer import (
 from botorch_transfer.gp import combine
 from botorch_transfer.gp.expansion import expand
 from tests.families import SCALE, ShiftedSines
-from tests.fits import fit_model
+from tests.fits import fit_model, log_posterior
 from tests.sources.scaml_twin import sources_of, twin_of
 
 SIZES = {1: (9,), 2: (4, 11), 7: (5, 1, 12, 8, 3, 10, 7)}
@@ -128,15 +127,13 @@ def test_marginal_likelihood_equals_the_formulas(num_tasks, dim):
 def test_objective_is_likelihood_plus_hyperpriors():
     model, _ = make_model(2, 6, n=8, hyperparameters="paper")
     residual = model.residual_covar_module
-    mll = ExactMarginalLogLikelihood(model.likelihood, model).train()
-    value = mll(model(*model.train_inputs), model.train_targets)
-    double = {"dtype": torch.double}
+    value = log_posterior(model)
     log_prior = (
         GammaPrior(1.0, 1.0).log_prob(model.weights).sum()
         + LogNormalPrior(0.5, 1.5).log_prob(residual.base_kernel.lengthscale).sum()
         + LogNormalPrior(-2.0, 3.0).log_prob(residual.outputscale).sum()
         + LogNormalPrior(-8.0, 2.0).log_prob(model.likelihood.noise).sum()
-    ).to(**double)
+    ).double()
     expected = (twin_of(model).log_likelihood() + log_prior) / 8
     assert_close(value, expected, rtol=1e-6, atol=1e-6)
 
@@ -150,8 +147,7 @@ def test_it_stays_honest_with_one_and_two_points(model_class):
     X, test_X = FAMILY.inputs(30, seed=4), FAMILY.inputs(60, seed=93)
     sources = {f"{shift}": (X, FAMILY.value(X, shift)) for shift in (0.6, 0.9, 1.2)}
     for n in (1, 2):
-        model = model_class(*FAMILY.target(n), sources)
-        fit_model(model)
+        model = fit_model(model_class(*FAMILY.target(n), sources))
         posterior = model.posterior(test_X, observation_noise=True)
         z = (FAMILY.value(test_X) - posterior.mean) / posterior.variance.sqrt()
         assert 0.3 < z.square().mean().sqrt().item() < 4.0
@@ -198,8 +194,7 @@ def test_a_relevant_source_outweighs_an_irrelevant_one():
     X = FAMILY.inputs(30, seed=1)
     noise = torch.randn(30, 1, dtype=torch.double, generator=torch.Generator().manual_seed(0))
     sources = {"relevant": (X, FAMILY.value(X)), "noise": (X, 50.0 + 10.0 * noise)}
-    model = ScaMLGP(*FAMILY.target(8), sources)
-    fit_model(model)
+    model = fit_model(ScaMLGP(*FAMILY.target(8), sources))
     relevant, irrelevant = model.weights.tolist()
     assert relevant > 0.5
     assert irrelevant < 0.1
