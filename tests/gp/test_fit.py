@@ -222,12 +222,11 @@ def check_log_posterior(
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("kernel", ["matern52"])
-def test_no_worse_than_a_loop_of_single_task_gps(kernel: str) -> None:
-    result = fit(kernel=kernel, num_restarts=1)
+def test_no_worse_than_a_loop_of_single_task_gps() -> None:
+    result = fit(kernel="matern52", num_restarts=1)
     starts = draw_starts(SOURCE_HYPERPARAMETERS, 2, MAPOptions(num_restarts=1))
     for index in range(3):
-        mll = build_mll(FITTED, index, kernel, SOURCE_HYPERPARAMETERS)
+        mll = build_mll(FITTED, index, "matern52", SOURCE_HYPERPARAMETERS)
         optima = []
         for start in starts:
             set_theta(mll, start)
@@ -240,8 +239,7 @@ def test_no_worse_than_a_loop_of_single_task_gps(kernel: str) -> None:
 
 
 def test_away_from_an_inputs_only_value_the_prediction_is_the_outcomes_mean_and_spread() -> None:
-    generator = torch.Generator().manual_seed(0)
-    X = torch.rand(2, 30, 3, generator=generator, dtype=torch.double)
+    X = points(2, 30, 3, seed=0)
     Y = 10 - (X[..., :2] - 0.4).square().sum(dim=-1, keepdim=True)
     X[0, :, 2] = 0.1
     data = {"at one value": (X[0], Y[0]), "everywhere": (X[1], Y[1])}
@@ -372,9 +370,8 @@ def test_more_starts_are_never_worse() -> None:
 
 
 def test_max_iter() -> None:
-    assert (
-        fit(max_iter=1, num_restarts=0).log_posterior <= fit(num_restarts=0).log_posterior
-    ).all()
+    brief, full = fit(max_iter=1, num_restarts=0), fit(num_restarts=0)
+    assert (brief.log_posterior <= full.log_posterior).all()
 
 
 def test_maximum_likelihood() -> None:
@@ -536,7 +533,6 @@ def test_options_out_of_range(options) -> None:
 
 def test_threads_side_by_side():
     """Each with PyTorch on one thread; the caller's number stays as it is."""
-    before = torch.get_num_threads()
     both_run = threading.Barrier(2, timeout=60)
 
     def work(value):
@@ -544,12 +540,9 @@ def test_threads_side_by_side():
         return value, torch.get_num_threads()
 
     torch.set_num_threads(3)
-    try:
-        jobs = [(value,) for value in range(4)]
-        found = dict(Memo(size=9).run("work", map_fit._on_one_thread(work), jobs, 2, "threading"))
-        assert torch.get_num_threads() == 3
-        with ThreadPoolExecutor() as later:  # threads begin with what was set last
-            assert later.submit(torch.get_num_threads).result() == 3
-    finally:
-        torch.set_num_threads(before)
+    jobs = [(value,) for value in range(4)]
+    found = dict(Memo(size=9).run("work", map_fit._on_one_thread(work), jobs, 2, "threading"))
+    assert torch.get_num_threads() == 3
+    with ThreadPoolExecutor() as later:  # threads begin with what was set last
+        assert later.submit(torch.get_num_threads).result() == 3
     assert found == {value: (value, 1) for value in range(4)}

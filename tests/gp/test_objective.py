@@ -76,8 +76,8 @@ def assert_equals_gpytorch(mll: ExactMarginalLogLikelihood, tolerance: float = 1
             prior.base_dist = Normal(prior.loc.double(), prior.scale.double())
     objective = TargetObjective.of(mll)
     fitted = {name: p for name, p in TargetObjective.params(mll.model).items() if p.is_fitted}
-    parameters, generator = [part.raw for part in fitted.values()], torch.Generator()
-    generator.manual_seed(0)
+    parameters = [part.raw for part in fitted.values()]
+    generator = torch.Generator().manual_seed(0)
     starts, expected, slopes = [], [], []
     for _ in range(3):
         for parameter in parameters:
@@ -637,9 +637,8 @@ def test_one_start_is_botorchs_fit() -> None:
     ours, theirs = build(*wavy()), build(*wavy())
     fit_from_starts(ours, num_restarts=0, seed=0)
     fit_gpytorch_mll_scipy(theirs)
-    assert_close(
-        fits.log_posterior(ours.model), fits.log_posterior(theirs.model), rtol=0, atol=1e-4
-    )
+    found, expected = (fits.log_posterior(mll.model) for mll in (ours, theirs))
+    assert_close(found, expected, rtol=0, atol=1e-4)
 
 
 def test_the_best_of_several_optima_is_kept() -> None:
