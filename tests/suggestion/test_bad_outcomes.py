@@ -546,12 +546,15 @@ def test_random_tables_give_valid_rows_or_one_sentence(study):
     assert np.isfinite(predicted[~np.isnan(predicted) | (old is not None)]).all()
 
 
+#: Old runs, every third of which is bad.
+THIRDS = OLD.assign(loss=OLD["loss"].mask(OLD.index % 3 == 0, OLD["loss"] + 9.0))
+
+
 @pytest.mark.parametrize("number", [0, 3, 4])
 def test_few_outcomes_have_old_tasks_by_rank(number):
-    old = OLD.assign(loss=OLD["loss"].mask(OLD.index % 3 == 0, OLD["loss"] + 9.0))
     runs = OLD.head(number).assign(x=OLD["x"].head(number) / 2)
-    tables = read_study(PLANE, old, runs)
-    ranked, raw = tables.ranked(), read_study(PLANE, old, runs, robust=False)
+    tables = read_study(PLANE, THIRDS, runs)
+    ranked, raw = tables.ranked(), read_study(PLANE, THIRDS, runs, robust=False)
     assert raw.ranked() is raw
     assert (ranked is tables) == (number >= 4)
     for name, task in tables.sources["loss"].items():
@@ -566,8 +569,7 @@ def test_suggestions_come_from_ranks(monkeypatch):
     monkeypatch.setattr(
         next_rows, "_search", lambda tables, *rest: seen.append(tables) or search(tables, *rest)
     )
-    old = OLD.assign(loss=OLD["loss"].mask(OLD.index % 3 == 0, OLD["loss"] + 9.0))
-    tables = read_study(PLANE, old)
+    tables = read_study(PLANE, THIRDS)
     with briefest_search():
         suggest_rows(tables, model=ScaMLGP)
     (name, *_) = tables.sources["loss"]

@@ -84,15 +84,9 @@ def assert_new(space: SearchSpace, rows: pd.DataFrame, runs: pd.DataFrame | None
 @pytest.mark.parametrize("model", [None, ScaMLGP])
 def test_the_first_row_is_where_old_runs_were_good(model):
     rows = suggest(SPACE, HISTORY, model=model)
-    assert list(rows.columns) == [
-        "lr",
-        "depth",
-        "predicted_mean",
-        "predicted_std",
-        "expected_improvement",
-        "probability_of_improvement",
-        "sources",
-    ]
+    improvement = ["expected_improvement", "probability_of_improvement"]
+    added = ["predicted_mean", "predicted_std", *improvement, "sources"]
+    assert list(rows.columns) == ["lr", "depth", *added]
     assert loss(rows).item() < 0.1
     assert rows["depth"].dtype == np.int64
     assert -1.0 < rows["predicted_mean"].item() < HISTORY["loss"].mean() - 1
@@ -207,24 +201,21 @@ def test_failed_rows_are_not_tried_again(how, others):
 
 
 def test_several_outcomes_and_a_constraint():
-    history = HISTORY.assign(
-        latency=lambda f: f["depth"] + np.log10(f["lr"]), memory=lambda f: 10.0 * f["depth"]
-    )
+    def measured(rows: pd.DataFrame) -> pd.DataFrame:
+        return rows.assign(
+            latency=rows["depth"] + np.log10(rows["lr"]), memory=10.0 * rows["depth"]
+        )
+
+    history = measured(HISTORY)
     options = {"outcome": ["loss", "latency"], "goal": ["min", "min"], "model": ScaMLGP}
     constraints = {"memory": "<= 35"}
     runs = pd.DataFrame()
     for _ in range(2):
         rows = suggest(SPACE, history, runs, n=2, constraints=constraints, **options)
-        assert [c for c in rows.columns if c.startswith("predicted_mean")] == [
-            "predicted_mean_loss",
-            "predicted_mean_latency",
-            "predicted_mean_memory",
-        ]
+        names = [f"predicted_mean_{name}" for name in ("loss", "latency", "memory")]
+        assert [c for c in rows.columns if c.startswith("predicted_mean")] == names
         assert (rows["depth"] <= 4).all()
-        new = rows[SPACE.columns]
-        new = new.assign(
-            loss=loss(new), latency=new["depth"] + np.log10(new["lr"]), memory=10.0 * new["depth"]
-        )
+        new = measured(rows[SPACE.columns].assign(loss=loss))
         assert_new(SPACE, new, runs if len(runs) else None)
         runs = pd.concat([runs, new], ignore_index=True)
     assert (runs["memory"] <= 35).sum() >= 3
