@@ -166,10 +166,9 @@ def test_target_outcome_name_says_which_task_is_the_target(representative):
 
 
 def test_prior_goes_before_the_sources_inside(representative):
-    arguments = representative.model_class.construct_inputs(
-        multi_task(True), prior=representative.prior()
-    )
-    assert arguments["prior"] is representative.prior()
+    prior = representative.prior()
+    arguments = representative.model_class.construct_inputs(multi_task(True), prior=prior)
+    assert arguments["prior"] is prior
 
 
 def test_known_noise_in_a_multi_task_dataset(representative):
