@@ -81,14 +81,14 @@ def test_a_few_points_are_no_test(n):
     assert (report["prediction"] >= SMALL_SHARE).all()
     assert set(report["verdict"]) == {NOT_YET_TESTED}
     assert report["variance"].isna().all() == (n < 2)
-    model.weights = torch.tensor([0.3, 0.3, 0.001])
+    model.task_weights.weights = torch.tensor([0.3, 0.3, 0.001])
     assert model.transfer_report().loc["other", "verdict"] == "unclear"
 
 
 def test_shares_by_hand():
     X, Y = FAMILY.target(6)
     model = ScaMLGP(X, Y, PRIOR)
-    model.weights = torch.tensor([0.6, 0.2, 0.001])
+    model.task_weights.weights = torch.tensor([0.6, 0.2, 0.001])
     parts = model.weights.unsqueeze(-1) * PRIOR.mean(X)
     with torch.no_grad():
         prediction = (model.posterior(X).mean - model.outcome_transform.means).squeeze(-1)
