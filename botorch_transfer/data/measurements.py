@@ -29,6 +29,7 @@ from torch.special import ndtri
 from botorch_transfer.data.datasets import LARGEST
 from botorch_transfer.outcome_transforms import robust_limit
 from botorch_transfer.search_space.cells import (
+    THOUSANDS,
     UNIT,
     check_same_units,
     codes,
@@ -39,6 +40,7 @@ from botorch_transfer.search_space.cells import (
     log_cell,
     parameter_codes,
     refuse_cell,
+    thousands,
     with_numbers,
     words_of,
 )
@@ -574,7 +576,7 @@ def _leave_out_codes(tables: Sequence[DataFrame], outcome: Outcome, task: str | 
         steps = cells.diff().rolling(ENOUGH)
         is_series = (steps.min() == steps.max()) & (steps.max().abs() == 1)
         log_cell(is_series, cells, "which continues a series of steps by 1: is it a measurement?")
-        log_cell(cells.isin(_thousands(others)), cells, "maybe thousands: write 1250, not 1.250")
+        log_cell(cells.isin(thousands(others)), cells, THOUSANDS)
     best = np.sort(outcome.sign * others)
     rest = best[best < best.max(initial=-np.inf)]  # without the best value, which may repeat
     is_most = len(rest) >= max(ENOUGH, MOST * len(best))
@@ -603,14 +605,6 @@ def _may_be_missing(code: int, others: Array, first: Series, outcome: Outcome) -
         return bool(is_far or (times > 1 and first.min() > 0 and first.count() > 2 * ENOUGH))
     is_best = outcome.sign < 0 or in_per_cent(outcome.name)
     return bool(is_best or np.quantile(rest, 0.5 * (times > 1)) >= 10)
-
-
-def _thousands(values: Array) -> Array:
-    """Returns outcomes below 10 that may be thousands, such as 1.250, next to hundreds."""
-    small, large = values[values < 10], values[values >= 10]
-    if min(len(small), len(large)) < 2 or small.min() < 1 or not (small % 1).any():
-        return small[:0]
-    return small if 10 * small.max() <= large.min() and large.max() < 1000 else small[:0]
 
 
 # ----------------------------------------------------------------------------------------- columns

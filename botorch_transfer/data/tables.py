@@ -77,7 +77,8 @@ ENOUGH_LEVELS = 5
 #: Bounds of rank correlations of outcomes. A task of ``n`` runs counts as *reversed* if its
 #: correlation with the other tasks is below ``REVERSED - 1.5 / n``, and if the median correlation
 #: among the other tasks is above ``AGREED``. The outcomes of a reversed task may have a wrong sign.
-REVERSED, AGREED = -0.65, 0.4
+#: If no outcome of the task is in the range of the other outcomes, ``APART`` is the bound.
+REVERSED, APART, AGREED = -0.65, -0.3, 0.4
 
 #: Reversed tasks, which may have outcomes of a wrong sign, are searched only if ``MIN_SEARCHED`` to
 #: ``MAX_SEARCHED`` tasks have at least ``MIN_COMPARED`` runs each. The search compares at most
@@ -765,7 +766,9 @@ def _warn_of_reversal(outcome: Outcome, tasks: Mapping[str, SupervisedDataset]) 
     i = int(np.argmin(found))
     others = [j for j in range(len(X)) if j != i]
     agreed = float(np.median([agreement(j, others) for j in others]))
-    if found[i] < REVERSED - 1.5 / len(Y[i]) and agreed > AGREED:
+    own, rest = (torch.cat([few[j][0].Y for j in rows]) for rows in ([i], others))
+    is_apart = bool(own.max() < rest.min() or own.min() > rest.max())  # maybe another scale
+    if found[i] < (APART if is_apart else REVERSED - 1.5 / len(Y[i])) and agreed > AGREED:
         text = "Good settings of task %r are bad in the other old tasks (rank correlation %.2f): "
         text += "check the sign of the task's %r, or leave the task out"
         logger.warning(text, list(tasks)[i], found[i], outcome.name)

@@ -62,6 +62,9 @@ MAX_OUTSIDE = 1 / 3
 #: fits if the difference after the conversion is less than ``ALIKE`` times the difference before.
 DIFFERENT, MULTIPLE, ALIKE = (0.9, 2.0), 1.3, 0.3
 
+#: Minimum gap between two groups of values on a logarithmic scale.
+APART = np.log(20)
+
 #: A task is far from other tasks if their values differ by more than this factor.
 FAR = 100.0
 
@@ -376,6 +379,7 @@ def _of_column(tasks: Mapping[str, Array], parameter: Parameter) -> Iterator[tup
             strange[name] = values
         elif len(values) >= MIN_VALUES:
             compared[name] = _quantiles(values)
+    yield from _in_two_groups(tasks, lower, upper)
     yield from _unlike_others(tasks, parameter)
     if len(compared) >= MIN_COMPARABLE:
         ends = np.array(list(compared.values()))
@@ -397,6 +401,25 @@ def _of_column(tasks: Mapping[str, Array], parameter: Parameter) -> Iterator[tup
             if ((logs >= lower - 0.1) & (logs <= upper + 0.1)).all(axis=1).any():
                 problem = "lies outside of the parameter's range: take the logarithms, which fit"
         yield from ((name, problem) for name in strange if problem)
+
+
+def _in_two_groups(tasks: Mapping[str, Array], lower: float, upper: float) -> Iterator[Any]:
+    """Finds tasks with values in two groups that are far apart; yields pairs of task and problem.
+
+    Only positive values between ``lower`` and ``upper`` count. The gap between the groups is larger
+    than twice the width of each group, on a logarithmic scale.
+    """
+    every = np.sort(np.concatenate([*tasks.values(), []]))
+    logs = np.log(every[(every > 0) & (every >= lower) & (every <= upper)])
+    place = int(np.diff(logs).argmax()) + 1 if len(logs) > 2 * MIN_VALUES else 0
+    low, high = logs[:place], logs[place:]
+    if min(len(low), len(high)) < 2:
+        return
+    ratio, width = np.exp(np.median(high) - np.median(low)), 2 * max(np.ptp(low), np.ptp(high))
+    usual = [factor for factor in FACTORS if 2 / 3 < ratio / factor < 3 / 2]
+    for name, values in tasks.items() if usual and high[0] - low[-1] > max(width, APART) else ():
+        if values.min() <= np.exp(low[-1]) < np.exp(high[0]) <= values.max():
+            yield name, f"has two groups of values, about {usual[0]:,} times apart: convert one"
 
 
 def _unlike_others(tasks: Mapping[str, Array], parameter: Parameter) -> Iterator[tuple[str, str]]:

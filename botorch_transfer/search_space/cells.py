@@ -807,6 +807,18 @@ def _is_code(value: float, count: int, is_usual: bool, others: Array) -> bool:
     return bool(distance > enough and is_further)
 
 
+#: Reason for messages about the numbers that :func:`thousands` returns.
+THOUSANDS = "maybe thousands: write 1250, not 1.250"
+
+
+def thousands(values: Array) -> Array:
+    """Returns numbers below 10 that may be thousands, such as 1.250, next to hundreds."""
+    small, large = values[values < 10], values[values >= 10]
+    if min(len(small), len(large)) < 2 or small.min() < 1 or not (small % 1).any():
+        return small[:0]
+    return small if 10 * small.max() <= large.min() and large.max() < 1000 else small[:0]
+
+
 def parameter_codes(values: Array, others: Array | None = None) -> list[float]:
     """Finds numbers, such as -999, that stand for a missing value of a parameter.
 

@@ -26,12 +26,14 @@ from pandas.api.types import is_bool_dtype, is_numeric_dtype
 from botorch_transfer.search_space.cells import (
     DATE,
     DURATION,
+    THOUSANDS,
     is_text,
     log_cell,
     plain,
     rows_of_tasks,
     sheets,
     stripped,
+    thousands,
     with_numbers,
     without_codes,
     without_summaries,
@@ -226,6 +228,8 @@ def guess_space(
     for name in sorted(left, key=lambda name: frame[name].hasnans):
         if is_numeric_dtype(frame[name]) and not is_bool_dtype(frame[name]):
             frame[name] = without_codes(frame[name])
+            numbers = frame[name].dropna().to_numpy(np.float64)
+            log_cell(frame[name].isin(thousands(numbers)), frame[name], THOUSANDS)
         known, column = list(found.values()), frame[name]
         condition = find_condition(frame, name, known) if column.hasnans else None
         empty = int(column.isna().sum())

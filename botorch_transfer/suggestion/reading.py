@@ -71,6 +71,9 @@ DEPTH = 4.0
 #: A range is reported if more than ``ENOUGH`` values of all runs are in less than this share of it.
 SMALL_PART, ENOUGH = 0.2, 4
 
+#: Equal outcomes of a study are reported if more than this share of old outcomes are different.
+MOST = 0.9
+
 IMPROVEMENTS = "expected_improvement", "probability_of_improvement"
 #: Columns that :func:`suggest` adds to the parameters.
 ADDED = (*IMPROVEMENTS, "sources", "predicted_mean", "predicted_std")
@@ -608,9 +611,10 @@ def read_tables(
         logger.warning("Maybe another unit: %s", suspicion)
     for i, each in enumerate(outcomes):
         old, table = _old_outcomes(sources[each.name], each), history
-        if old is not None and len(Y := study.known(i).Y) >= FEW_OUTCOMES and len(Y.unique()) == 1:
-            message = "All runs of this study have the same value of %r: check the column"
-            logger.warning(message, each.name)
+        times = max(study.known(i).Y.unique(return_counts=True)[1].tolist(), default=0)
+        if times > 2 and old is not None and len(old[0].unique()) > MOST * len(old[0]):
+            message = "%d runs of this study have the same %r, unlike old runs: check filled cells"
+            logger.warning(message, times, each.name)
         if history is None and old is not None:
             mean = each.sign * float(old[0].mean())
             table = DataFrame({each.name: [mean]}, ["'mean of the prior'"])

@@ -381,7 +381,7 @@ STOCK = pd.concat([PARTS[["a", "b"]], DataFrame({"a": [80], "b": [40]})], ignore
     ("message", "arguments"),
     [
         ("is the predicted_mean: give", {"runs": OWN.assign(predicted_mean=OWN["loss"].round(6))}),
-        ("All runs of this study have the same value of 'loss'", {"runs": OWN.assign(loss=1.1)}),
+        ("4 runs of this study have the same 'loss'", {"runs": OWN.assign(loss=1.1)}),
         ("negative values in this study only", {"runs": OWN.assign(loss=[-1, -2, 4, 8])}),
         ("'note' has 'leak' in row 0", {"runs": OWN.assign(note=["leak", "", "no leak", "ok"])}),
         ("whole numbers: are they counts?", {"history": OLD.assign(k=2), "noise": "k"}),
