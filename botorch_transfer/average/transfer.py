@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from functools import partial
 from typing import Any, cast
-from warnings import catch_warnings, simplefilter
+from warnings import catch_warnings
 
 import torch
 from botorch.exceptions.errors import InputDataError
@@ -189,9 +189,8 @@ class TransferGP(AveragedGP):
         built: dict[str, TransferModel] = {}
         classes_and_priors = _classes_and_priors(MEMBERS if members is None else members, prior)
         for name, (member, own) in classes_and_priors.items():
-            with catch_warnings():
-                if built:  # the first member has already warned about the same data
-                    simplefilter("ignore", InputDataWarning)
+            # The first member has already warned about the same data.
+            with catch_warnings(action="ignore" if built else None, category=InputDataWarning):
                 built[name] = build_member(member, train_X, train_Y, own, **deepcopy(options))
         batch_shape = train_X.shape[:-2]
         if outcome_transform is not None and split_transform(outcome_transform)[1] is None:

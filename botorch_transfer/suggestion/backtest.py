@@ -317,8 +317,8 @@ def _learned(make: Callable[..., Any], data: Mapping[str, SupervisedDataset]) ->
     if not isinstance(make, type) or not takes_sources(make):
         return data
     first = next(iter(data.values()))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", InputDataWarning)  # rows outside of the space are allowed
+    # Rows outside of the space are allowed.
+    with warnings.catch_warnings(action="ignore", category=InputDataWarning):
         prior = getattr(make(first.X[:1], first.Y[:1], data), "prior", None)
     parts = prior.values() if isinstance(prior, Mapping) else [prior]
     return prior if all(isinstance(p, SourceGPs | SourcePopulation) for p in parts) else data
