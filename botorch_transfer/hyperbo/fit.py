@@ -32,6 +32,7 @@ from botorch.optim.closures import NdarrayOptimizationClosure
 from botorch.optim.core import torch_minimize
 from botorch.optim.utils import get_parameters
 from torch import Tensor
+from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
@@ -189,11 +190,8 @@ class EmpiricalGaussian:
             tensor([[2., 2.]])
         """
         mean = pad_sequence([Y.mean(dim=-1) for Y in outcomes], batch_first=True)
-        whitenings = [_whiten(Y) for Y in outcomes]
-        whitening = mean.new_zeros(len(mean), max(map(len, whitenings)), mean.shape[-1])
-        for padded, W in zip(whitening, whitenings, strict=True):
-            padded[: W.shape[0], : W.shape[1]] = W
-        return cls(mean, whitening)
+        whitenings = [pad(_whiten(Y), (0, mean.shape[-1] - len(Y))) for Y in outcomes]
+        return cls(mean, pad_sequence(whitenings, batch_first=True))
 
 
 def _whiten(Y: Tensor) -> Tensor:
@@ -752,8 +750,7 @@ class GradientFit:
         step, curve = len(self.curve.loss), self.curve
         if self.validation is None or curve.validation_steps[-1:] == [step]:
             return
-        values = torch.cat(list(nll_of_tasks(self.parts, self.validation)))
-        loss = float(values.mean())
+        loss = float(torch.cat(list(nll_of_tasks(self.parts, self.validation))).mean())
         curve.validation_steps.append(step)
         curve.validation_loss.append(loss)
         finite = [value for value in curve.validation_loss if math.isfinite(value)]
