@@ -498,7 +498,16 @@ def _unit_kernel(dim: int, batch_shape: torch.Size) -> Kernel:
     return residual_kernel(dim, batch_shape, SOURCE_HYPERPARAMETERS).base_kernel
 
 
-class JointHierarchicalGP(JointTransferGP):
+class _OwnKernelsGP(JointTransferGP):
+    """Base class of the joint models with a kernel that only the target uses."""
+
+    @property
+    def residual_covar_module(self) -> Kernel:
+        """The target's own kernel, which no source task uses."""
+        return self.covar_modules[-1]
+
+
+class JointHierarchicalGP(_OwnKernelsGP):
     r"""HGP [Tighineanu2022hierarchical]_: a joint GP over a hierarchy of tasks.
 
     .. code-block:: text
@@ -536,24 +545,14 @@ class JointHierarchicalGP(JointTransferGP):
     ) -> CoregionalizationKernel:
         return coregionalization.HierarchicalKernel(data_kernels, batch_shape=batch_shape)
 
-    @property
-    def residual_covar_module(self) -> Kernel:
-        """The target's own kernel, which no source task uses."""
-        return self.covar_modules[-1]
 
-
-class _IndependentSourcesGP(JointTransferGP):
+class _IndependentSourcesGP(_OwnKernelsGP):
     """Base class of the joint models with independent source tasks, each with a weight."""
 
     @property
     def weights(self) -> Tensor:
         """The weights of the source tasks in the target, a ``batch_shape x M`` tensor."""
         return self.conditional.kernel.task_weights.weights
-
-    @property
-    def residual_covar_module(self) -> Kernel:
-        """The target's own kernel, which no source task uses."""
-        return self.covar_modules[-1]
 
 
 class WeightedSourceGP(_IndependentSourcesGP):
