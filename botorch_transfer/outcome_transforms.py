@@ -69,8 +69,7 @@ class OutcomeMoments(NamedTuple):
     def of(cls, outcomes: Tensor) -> OutcomeMoments:
         """Computes the statistics of a tensor of outcomes, in double precision."""
         exact = outcomes.detach().flatten().double()
-        spread = exact.std(correction=0).to(outcomes)
-        return cls(len(exact), exact.mean().to(outcomes), spread)
+        return cls(len(exact), exact.mean().to(outcomes), exact.std(correction=0).to(outcomes))
 
 
 class PooledStandardize(Standardize):

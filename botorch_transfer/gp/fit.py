@@ -268,8 +268,7 @@ def fit_map(
 
 def _has_constant_input(tasks: PaddedTasks) -> Tensor:
     """Returns the mask of tasks in which some input is constant, an ``M`` boolean tensor."""
-    first = tasks.X[:, :1]
-    varies = ((first != tasks.X) & tasks.mask.unsqueeze(-1)).any(dim=-2)
+    varies = ((tasks.X[:, :1] != tasks.X) & tasks.mask.unsqueeze(-1)).any(dim=-2)
     # Excludes tasks with one point, because a single outcome has no variance.
     return ~varies.all(dim=-1) & (tasks.num_points > 1)
 

@@ -245,8 +245,7 @@ class JointInputs:
     @cached_property
     def whitened(self) -> list[Tensor]:
         """Whitened kernel values: a ``batch_shape x B x q x r`` tensor for each :class:`Part`."""
-        shape = self.x.shape[:-1]
-        return [values.unflatten(1, shape).movedim(0, -3) for values in self._flat[1]]
+        return [values.unflatten(1, self.x.shape[:-1]).movedim(0, -3) for values in self._flat[1]]
 
     def covariance(self, other: JointInputs) -> Tensor:
         """Evaluates the posterior covariances between these inputs and other inputs.

@@ -668,10 +668,9 @@ class TargetObjective(ClosedFormObjective):
         n, X = self._Y.shape[-1], model.transform_inputs(model.train_inputs[0])
         residual, sources = _residual_and_sources(model.covar_module)
         self._kernel = cast(Stationary, Stationary.of(residual)).name
-        # For few points, all differences between inputs are cached.
-        few = self.num_members == 1 and self._X.shape[-1] * n**2 <= MAX_DIFFERENCES
         self._squares = self._means = self._covariances = None
-        if few:
+        # For few points, all differences between inputs are cached.
+        if self.num_members == 1 and self._X.shape[-1] * n**2 <= MAX_DIFFERENCES:
             self._squares = (self._X[0].unsqueeze(-2) - self._X[0]).square().flatten(0, 1)
         if isinstance(mean := model.mean_module, WeightedSumMean):
             self._means = _of_members(mean.source_means(X), mean.task_weights)

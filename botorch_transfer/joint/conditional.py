@@ -538,8 +538,7 @@ class JointObjective(ClosedFormObjective):
         self.kernel = kernel
         self._names = [cast(Stationary, Stationary.of(each)).name for each in kernel.data_kernels]
         if kernel.fitted_param is not None:
-            value = Param(*kernel.fitted_param).value
-            self._shape = value.shape[len(self.batch_shape) :]
+            self._shape = Param(*kernel.fitted_param).value.shape[len(self.batch_shape) :]
 
     @classmethod
     def params(cls, model: Any) -> dict[str, Param]:

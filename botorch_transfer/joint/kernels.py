@@ -191,9 +191,8 @@ class CoregionalizationKernel(Kernel):
         """
         one_hot1, one_hot2 = self._one_hot(x1), self._one_hot(x2)
         covariances = self.task_covariances()
-        inputs1, inputs2 = x1[..., :-1], x2[..., :-1]
-        if x1 is x2:
-            inputs2 = inputs1
+        inputs1 = x1[..., :-1]
+        inputs2 = inputs1 if x1 is x2 else x2[..., :-1]
         total = inputs1.new_zeros(())
         for kernel, matrix in zip(self.data_kernels, covariances.unbind(dim=-3), strict=True):
             rows = one_hot1 @ matrix

@@ -265,8 +265,7 @@ def base_samples(X: Tensor, num_samples: int, seed: int) -> Tensor:
         errors, and of the sources' functions.
     """
     generator = torch.Generator().manual_seed(seed)
-    shape = (3, num_samples, X.shape[-2])
-    return torch.randn(shape, generator=generator, dtype=torch.double).to(X)
+    return torch.randn(3, num_samples, X.shape[-2], generator=generator, dtype=torch.double).to(X)
 
 
 def misranked_by_the_left_out(values: Tensor, Y: Tensor) -> Tensor:

@@ -126,8 +126,7 @@ class SourceGPs(ConditionedPrior):
         gps = ConditionedGPs.from_data(
             *data, *found, kernel=kernel, task_names=units.names, max_inducing=max_inducing
         )
-        log_posterior = result.log_posterior.to(tasks.X)
-        return cls(gps, units, Observations.of(tasks, noise), log_posterior)
+        return cls(gps, units, Observations.of(tasks, noise), result.log_posterior.to(tasks.X))
 
     @classmethod
     def from_models(
