@@ -203,8 +203,7 @@ def check_options(model_class: Any, options: Iterable[str]) -> None:
     """
     if not callable(model_class) or isinstance(model_class, Model):
         raise TypeError(f"A {type(model_class).__name__} object is not a class: use a model class.")
-    unknown = set(options) - set(constructor_arguments(model_class))
-    if unknown:
+    if unknown := set(options) - set(constructor_arguments(model_class)):
         name = getattr(model_class, "__name__", repr(model_class))
         raise ValueError(f"{name} has no option {sorted(unknown)[0]!r}: leave out the option.")
 

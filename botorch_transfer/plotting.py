@@ -365,8 +365,7 @@ def _source_slices(model: TransferModel, points: Tensor, max_tasks: int) -> Any:
     Yields:
         For each task, its name, and its posterior in the units of the target's outcomes.
     """
-    informed = model.member_on_sources
-    if informed is None:
+    if (informed := model.member_on_sources) is None:
         return
     sources = informed.prior
     order = informed.weights.argsort(descending=True, stable=True).tolist()

@@ -504,8 +504,7 @@ class ConditionedPrior(TransferPrior):
         elif isinstance(tasks, tuple) and all(isinstance(part, Tensor) for part in tasks):
             tasks = {f"source task {self.num_tasks}": tasks}
         given = [str(name) for name in tasks] if isinstance(tasks, Mapping) else []
-        taken = [name for name in given if name in self.task_names]
-        if taken:
+        if taken := [name for name in given if name in self.task_names]:
             raise InputDataError(
                 f"The prior has a source task {taken[0]!r} already: give the new task another name."
             )

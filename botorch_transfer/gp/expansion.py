@@ -351,8 +351,7 @@ def evaluate(kernel: Kernel, x1: Tensor, x2: Tensor, diag: bool = False) -> Tens
         A ``batch_shape x n1 x n2`` tensor, or ``batch_shape x n`` if ``diag``. It is
         differentiable with respect to the hyperparameters and the inputs.
     """
-    stationary = Stationary.of(kernel)
-    if stationary is not None:
+    if (stationary := Stationary.of(kernel)) is not None:
         return stationary.between(x1, x2, diag)
     if isinstance(kernel, PriorKernel):
         return kernel.forward(x1, x2, diag=diag)

@@ -287,8 +287,7 @@ class Hyperparameter:
             A double tensor of this shape: samples of the hyperprior, clamped to the bounds. Without
             a hyperprior, the samples are ``log(1 + exp(z))`` for standard normal ``z``.
         """
-        prior = self.prior()
-        if prior is None:
+        if (prior := self.prior()) is None:
             normal = torch.randn(shape, generator=generator, dtype=torch.double)
             draws = torch.nn.functional.softplus(normal)
         else:
@@ -297,8 +296,7 @@ class Hyperparameter:
             with torch.random.fork_rng(devices=[]):
                 torch.default_generator.manual_seed(seed)
                 # A hyperprior with a batch shape draws all its hyperparameters at once.
-                drawn = shape[: len(shape) - len(prior.batch_shape)]
-                draws = prior.sample(drawn).double()
+                draws = prior.sample(shape[: len(shape) - len(prior.batch_shape)]).double()
         return draws.clamp(self.lower, self.upper)
 
 

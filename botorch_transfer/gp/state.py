@@ -76,8 +76,7 @@ def freeze(module: Module) -> dict[str, bool]:
     detached: dict[int, Tensor] = {}  # tied parameters stay tied
     names = [name for name, _ in module.named_parameters(remove_duplicate=False)]
     for name, owner, leaf in _owners(module, names):
-        parameter = owner._parameters.pop(leaf, None)
-        if parameter is not None:
+        if (parameter := owner._parameters.pop(leaf, None)) is not None:
             trainable[name] = parameter.requires_grad
             owner._buffers[leaf] = detached.setdefault(id(parameter), parameter.detach())
     return trainable

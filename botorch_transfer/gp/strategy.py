@@ -187,8 +187,7 @@ class Strategy:
         """
         if self.Y.dim() > 1 or len(self.Y) == 0 or self._has_graph:
             return None
-        prior = expand(self.mean, self.kernel, T)
-        if prior is None:
+        if (prior := expand(self.mean, self.kernel, T)) is None:
             return None
         return FrozenPosterior(prior, T, self.Y.double(), self.noise.double(), *options)
 

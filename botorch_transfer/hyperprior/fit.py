@@ -251,9 +251,8 @@ def fit_domains(
         torch.Size([2])
     """
     names = [domain.name or f"domain {number}" for number, domain in enumerate(domains)]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise InputDataError(f"Two domains have the name {twice!r}: rename one domain.")
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise InputDataError(f"Two domains have the name {twice[0]!r}: rename one domain.")
     prepared = [
         _prepare(name, domain, outcome_scale, options)
         for name, domain in zip(names, domains, strict=True)
@@ -577,8 +576,7 @@ def network_objective(
         A scalar tensor, differentiable in the network's parameters.
     """
     shape, rate = network(context)
-    gamma = Gamma(shape[index], rate[index], validate_args=False)
-    loss = -gamma.log_prob(lengthscale).sum()
+    loss = -Gamma(shape[index], rate[index], validate_args=False).log_prob(lengthscale).sum()
     layers = [layer for layer in network.layers if isinstance(layer, Linear)]
     squares = torch.stack([layer.weight.square().sum() for layer in layers]).sum()
     loss = loss + 0.5 * options.weight_penalty * squares
