@@ -297,6 +297,38 @@ def test_logarithms_in_one_task_are_told(base):
     assert "take the logarithms, which fit" in found
 
 
+GAIN = np.array([0.6, 5.0, 12.0, 50.0])
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        (20 * np.log10(GAIN), "seems to have logarithms, unlike other tasks: convert the values"),
+        (np.log10(GAIN), "seems to have logarithms, unlike other tasks: convert the values"),
+        (-GAIN, "seems to have the opposite sign, unlike other tasks: convert the values"),
+        (1e-7 * GAIN, "is far from the values of all other tasks: check the unit"),
+        (1e7 * GAIN, "is far from the values of all other tasks: check the unit"),
+        (GAIN, None),
+    ],
+)
+def test_a_task_unlike_all_other_tasks_is_told(values, told):
+    table = pd.DataFrame({"task": np.repeat([*"abcd"], 4), "kp": np.tile(GAIN, 4)})
+    table.loc[table["task"] == "c", "kp"] = values
+    space = SearchSpace([FloatParameter("kp", table["kp"].min(), table["kp"].max())])
+    found = [text for text in wrong_units(table, space, "task") if "differs from" not in text]
+    assert found == ([] if told is None else [f"'kp' of task 'c' {told}"])
+
+
+def test_two_groups_of_values_in_a_task_are_told():
+    percent = pd.DataFrame({"task": [*"ab"] * 6, "water": np.linspace(55, 80, 12)})
+    for wrong in ([0, 2, 5], [1, 3]):
+        mixed = percent["water"].where(~percent.index.isin(wrong), percent["water"] / 100)
+        found = wrong_units(percent.assign(water=mixed), guess_space(mixed.to_frame()), "task")
+        names = "task 'a' and 1 more" if 0 in wrong else "task 'b'"
+        told = "has two groups of values, about 100 times apart: convert one"
+        assert found == [f"'water' of {names} {told}"]
+
+
 def test_exchanged_columns_are_told():
     space = SearchSpace([FloatParameter("T", 20, 900), FloatParameter("p", 20, 900)])
     old = pd.DataFrame({"task": [*"abc"] * 4, "T": np.linspace(20, 90, 12)})

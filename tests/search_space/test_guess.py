@@ -119,6 +119,7 @@ N = np.arange(20)
         ([str(i / 7) if i % 5 else "None" for i in N], SPLIT.format("None")),
         ([str(i / 7) if i % 5 else f"no {i}" for i in N], "hardly repeats"),
         ([f"lr={i / 7}" for i in N], "holds numbers after 'lr=': leave only the numbers"),
+        ([f"[{i}, 0.5]" for i in N], "holds lists: give each number a column of its own"),
         ([{"C": i, "kind": "rbf"} for i in N], "holds dictionaries: expand them into columns by "),
         (['{"C": 1, "in": {"a": 2}}', '{"C": 2}'] * 10, "holds dictionaries: expand them "),
     ],
@@ -212,6 +213,8 @@ def test_cells_that_are_no_numbers(caplog):
     cells[::4] = ["80-90"] * 6
     guess_space(pd.DataFrame({"T": cells, "u": [1.5, 2.5, 7.5] * 8}))
     assert "'T' has '80-90' in row 0 (and 5 more rows), unlike most cells not" in caplog.text
+    guess_space(pd.DataFrame({"batch": [1.024, 128, 256, 512] * 4}))
+    assert "'batch' has 1.024 in row 0 (and 3 more rows), maybe thousands" in caplog.text
 
 
 def test_measures_are_no_parameters(caplog):

@@ -371,7 +371,8 @@ def test_a_column_that_looks_like_steps(caplog):
 
 
 OLD, OWN = _old(), SPACE.sample(4, seed=5).assign(loss=[11.5, 13, 12, 14.5])
-OLD["loss"], OLD["u"] = 10 * OLD["loss"] + 0.5, 1.0
+OLD["loss"], OLD["u"] = 10 * OLD["loss"] + 0.25, 1.0
+RANKS = OLD.groupby("task")["loss"].rank()
 PARTS = DataFrame({"a": [10.0, 40, 30, 60, 20, 70], "b": [90.0, 60, 70, 40, 80, 30], "task": "t"})
 PARTS["loss"] = [0.3, 0.5, 0.1, 0.2, 0.4, 0.6]
 STOCK = pd.concat([PARTS[["a", "b"]], DataFrame({"a": [80], "b": [40]})], ignore_index=True)
@@ -390,6 +391,11 @@ STOCK = pd.concat([PARTS[["a", "b"]], DataFrame({"a": [80], "b": [40]})], ignore
             "Task 'task 1' has the same outcomes for different parameters: check fills and merges",
             {"history": OLD.assign(loss=OLD["loss"].where(OLD.index % 6 == 0).ffill())},
         ),
+        (
+            "Task 'task 1' has the outcomes 1 to 12, once each: are they ranks?",
+            {"history": OLD.assign(loss=OLD["loss"].where(OLD["task"] != "task 1", RANKS))},
+        ),
+        ("rename= exchanges the columns 'lr' and 'u'", {"rename": {"lr": "u", "u": "lr"}}),
         ("of 'lr': check it", {"space": [FloatParameter("lr", 1e-4, 1e9), SPACE.parameters[1]]}),
         ("'a + b' has 120.0 in row 6, but 100 in all old runs", {"candidates": STOCK}),
         ("satisfies the constraint 'a + b == 1'", {"constraints": ["a + b == 1"]}),
