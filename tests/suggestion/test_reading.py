@@ -349,6 +349,13 @@ def test_a_task_with_the_opposite_sign_is_named(caplog):
     for old in (_agreeing(None), _agreeing("C", 2), unrelated, _agreeing("C").assign(loss=1.0)):
         read_study(space, old)
     assert "Good settings" not in caplog.text
+    noisy = _agreeing("C").assign(
+        loss=lambda t: t["loss"] + 0.1 * rng.normal(size=80) * (t.task == "C")
+    )
+    read_study(space, noisy)
+    assert "Good settings" not in caplog.text
+    read_study(space, noisy.assign(loss=noisy["loss"] + 50 * (noisy["task"] == "C")))
+    assert good in caplog.text  # on another scale, a weaker correlation is enough
 
 
 @pytest.mark.parametrize(("depth", "level"), [(12, None), (90, "WARNING")])
