@@ -289,7 +289,9 @@ def _warn_of_columns(
         is_outcome = usual_goal(" ".join(words - VAGUE)) and count > MAX_LEVELS
         if is_outcome or (words & MEASURED and count > 2):
             logger.warning("Add %r to leave_out= if it is measured in a run", name)
-        if step is None and STEPS.fullmatch(str(name)):
+        if step is None and (
+            STEPS.fullmatch(str(name)) or _grows(column, frame.drop(columns=name))
+        ):
             message = "%r may be the step of a learning curve: if it is, set step= to this column"
             logger.warning(message, name)
         for other in outcomes:
@@ -486,6 +488,10 @@ def _describes_runs(column: Series, tasks: Series | None) -> str | None:
     if is_numeric_dtype(column.dtype):
         are_close = len(cells) and np.ptp(cells.astype(float)) < 0.1 * cells.max()
         texts = cells.map("{:.0f}".format) if are_close else texts[:0]
+        keys = np.zeros(len(column)) if tasks is None else tasks.to_numpy()
+        rises = column.astype(float).groupby(keys).diff().dropna()
+        if {*rises} == {0, 1} and cells.nunique() > MAX_LEVELS:
+            return "counts the runs"
     for pattern, reason in HOLD_NO_NUMBERS.items():
         if len(texts) and texts.str.fullmatch(pattern).all():
             is_choice = pattern == DATE and RUNS_A_LEVEL * texts.nunique() <= len(texts)
@@ -504,6 +510,13 @@ def _runs(frame: DataFrame, task: str | None, step: str | None, run: str | None)
     for key in keys:
         starts |= key != key.shift()
     return starts.cumsum()
+
+
+def _grows(column: Series, others: DataFrame) -> bool:
+    """Returns whether most rows have equal ``others`` as the previous row, but a larger number."""
+    is_same = (others == others.shift()).all(axis=1).to_numpy()
+    are_most = is_numeric_dtype(column) and 2 * is_same.sum() > len(column)
+    return bool(are_most and (column[is_same] > column.shift()[is_same]).all())
 
 
 def _is_almost(column: Series, outcome: Series, tasks: Series | None) -> bool:

@@ -196,9 +196,20 @@ def test_columns_that_name_measures_statuses_or_codes(caplog):
     assert "'status' has the status of runs; 'wait' holds durations: convert" in text
 
 
+def test_steps_and_numbers_of_runs(caplog):
+    caplog.set_level("INFO")
+    runs = pd.DataFrame(
+        {"lr": np.repeat([0.1, 0.3, 0.2, 0.4] * 6, 5), "task": ["a"] * 60 + ["b"] * 60}
+    )
+    rows = runs.assign(cycle=[*range(5)] * 24, part=np.repeat([*range(12)] * 2, 5))
+    assert guess_space(rows, task="task").columns == ["lr", "cycle"]
+    assert "'cycle' may be the step of a learning curve: if it is, set step=" in caplog.text
+    assert "Columns that are left out: 'part' counts the runs" in caplog.text
+
+
 def test_a_parameter_as_the_column_of_tasks(caplog):
     runs = pd.DataFrame(
-        {"x": range(24), "solvent": [*"abc"] * 8, "plan": np.repeat(["p", "q"], 12)}
+        {"x": np.arange(24) * 7 % 24, "solvent": [*"abc"] * 8, "plan": np.repeat(["p", "q"], 12)}
     )
     guess_space(runs, task="solvent")
     guess_space(runs, task="plan")
