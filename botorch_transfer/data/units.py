@@ -62,11 +62,9 @@ MAX_OUTSIDE = 1 / 3
 #: fits if the difference after the conversion is less than ``ALIKE`` times the difference before.
 DIFFERENT, MULTIPLE, ALIKE = (0.9, 2.0), 1.3, 0.3
 
-#: Minimum gap between two groups of values on a logarithmic scale.
-APART = np.log(20)
-
-#: A task is far from other tasks if their values differ by more than this factor.
-FAR = 100.0
+#: A task is far from other tasks if their values differ by more than the factor ``FAR``. ``APART``
+#: is the minimum gap between two groups of values, on a logarithmic scale.
+FAR, APART = 100.0, np.log(20)
 
 #: Bases of logarithms that a task may have in place of the values themselves. The last two are for
 #: decibels.

@@ -68,11 +68,10 @@ logger = logging.getLogger(__name__)
 #: The unit is the standard deviation of the prior's outcomes.
 DEPTH = 4.0
 
-#: A range is reported if more than ``ENOUGH`` values of all runs are in less than this share of it.
-SMALL_PART, ENOUGH = 0.2, 4
-
-#: Equal outcomes of a study are reported if more than this share of old outcomes are different.
-MOST = 0.9
+#: A range is reported if more than ``ENOUGH`` different values of all runs are in less than the
+#: share ``SMALL_PART`` of the range. Equal outcomes of a study are reported if more than the share
+#: ``MOST`` of the old outcomes are different.
+SMALL_PART, ENOUGH, MOST = 0.2, 4, 0.9
 
 IMPROVEMENTS = "expected_improvement", "probability_of_improvement"
 #: Columns that :func:`suggest` adds to the parameters.
