@@ -220,10 +220,8 @@ NEUTRAL = DONE | _words(
 )
 
 #: Words in notes that mean an invalid run.
-DOUBTFUL = _words(
-    "contaminated, contamination, discard, discarded, outlier, spilled, wrong, broke, broken, "
-    "leak, leaked, invalid, unreliable, suspicious, mistake, typo, ungültig, verunreinigt, mould"
-)
+DOUBTFUL = _words("contaminated, discard, discarded, outlier, spilled, wrong, broke, broken, leak")
+DOUBTFUL |= _words("invalid, unreliable, suspicious, mistake, typo, ungültig, verunreinigt, mould")
 
 #: Words in the names of columns that may have the status of runs.
 STATUSES = _words("state, status, note, notes, comment, comments, remark, remarks, bemerkung")
@@ -575,15 +573,19 @@ def _leave_out_codes(tables: Sequence[DataFrame], outcome: Outcome, task: str | 
                 log_cell(cells == code, cells, reason)
         steps = cells.diff().rolling(ENOUGH)
         is_series = (steps.min() == steps.max()) & (steps.max().abs() == 1)
-        log_cell(is_series, cells, "which continues a series of steps by 1: is it a measurement?")
+        log_cell(is_series, cells, "which continues steps by 1: correct it if it is not measured")
         log_cell(cells.isin(thousands(others)), cells, THOUSANDS)
-    best = np.sort(outcome.sign * others)
-    rest = best[best < best.max(initial=-np.inf)]  # without the best value, which may repeat
-    is_most = len(rest) >= max(ENOUGH, MOST * len(best))
-    spread = np.ptp(rest[len(best) // 20 :]) if is_most else 0.0
-    if 0 < TOO_GOOD * spread < best[-1] - rest[-1]:
-        text = "%r has %g, far better than all other outcomes: correct the cell if it is wrong"
-        logger.warning(text, outcome.name, outcome.sign * best[-1])
+    signed = outcome.sign * others
+    # A loss may be far below other losses only on a logarithmic scale.
+    has_logs = outcome.sign < 0 < len(others) and others.min() > 0
+    for best in map(np.sort, [signed, -np.log(others)] if has_logs else [signed]):
+        rest = best[best < best.max(initial=-np.inf)]  # without the best value, which may repeat
+        is_most = len(rest) >= max(ENOUGH, MOST * len(best))
+        spread = np.ptp(rest[len(best) // 20 :]) if is_most else 0.0
+        if 0 < TOO_GOOD * spread < best[-1] - rest[-1]:
+            text = "%r has %g, far better than all other outcomes: correct the cell if it is wrong"
+            logger.warning(text, outcome.name, outcome.sign * signed.max())
+            break
 
 
 def _may_be_missing(code: int, others: Array, first: Series, outcome: Outcome) -> bool:

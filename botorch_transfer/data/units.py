@@ -79,10 +79,6 @@ MAX_LOOKED_AT = 1_000
 #: Tasks are compared if at least ``MIN_COMPARABLE`` tasks have at least ``MIN_VALUES`` values each.
 MIN_VALUES, MIN_COMPARABLE = 4, 3
 
-#: Negative outcomes of a study are reported if more than this number of old outcomes are positive,
-#: and no old outcome is negative.
-MIN_OLD = 10
-
 #: Significance level of the tests for fractions and for negated outcomes. The tests compute the
 #: probability that a group of outcomes is smaller than all other outcomes by chance.
 MAX_CHANCE = 0.05
@@ -214,7 +210,7 @@ def wrong_outcomes(
             text += f"{largest:g}{', to which predictions are clipped' * bool(outcome.within)}"
             return f"{text}: correct the range or the values"
     old, own = (groups.get(group, every[:0]) for group in tables)
-    is_new = len(old) > MIN_OLD and min(old) > 0 and sum(own < 0) > 1 and max(own) > 0
+    is_new = len(old) > 2 * MIN_VALUES and min(old) > 0 and sum(own < 0) > 1 and max(own) > 0
     if is_new and not SIGNED & words:
         return f"{name!r} has negative values in this study only: use the unit of the old runs"
     is_fraction = (len(every) >= MIN_VALUES or runs is None) and 0 < every.max(initial=0.0) <= 1

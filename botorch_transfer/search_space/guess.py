@@ -116,8 +116,7 @@ MEASURES = re.compile(
 
 #: Words in the names of columns that may be measured in a run.
 MEASURED = {"measured", "observed", "actual", "after", "gemessen", "duration", "gpu", "cpu", "best"}
-MEASURED |= {"energy", "kwh", "memory", "mem", "flops", "throughput", "consumption", "latency"}
-MEASURED |= {"overshoot", "settling", "residual", "deviation"}
+MEASURED |= {"energy", "memory", "mem", "flops", "throughput", "latency", "overshoot", "settling"}
 
 #: Words in the names of columns that name the measure in each row of a long table.
 MELTED = {"metric", "measure", "kpi", "variable", "measurement"}

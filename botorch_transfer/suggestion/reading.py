@@ -497,8 +497,8 @@ def read_study(
     _check_named(named, searched, roles, [task, *space.columns])
     if history is not None:
         _warn_of_constraints(region, history)
-        new = [*(runs if runs is not None else [] if candidates is None else candidates)]
-        if spare := [str(name) for name in history if name in new and name not in roles]:
+        shared = () if runs is None else history.columns.intersection(runs.columns)
+        if spare := [str(name) for name in shared if name not in roles]:
             logger.info("Columns that are neither parameters nor outcomes: %s", ", ".join(spare))
     for place, table in searched.items() if step is not None else ():
         if run in table and step in table:
@@ -510,6 +510,12 @@ def read_study(
     curves = None if step is None else CurveColumns(step, key, status)
     options: dict[str, Any] = {"missing": missing, "curves": curves, "robust": robust}
     read = read_tables(region, outcomes, history, runs, task, status, prior=prior, **options)
+    tasks = (task for source in read.sources.values() for task in old_tasks(source).values())
+    X = torch.cat([read.runs.X, *(data.X for data in tasks)]).clamp(0.0, 1.0)
+    for name, x in zip(space.feature_names, X.T, strict=True):
+        is_number = name in space.number_columns and len(x.unique()) > ENOUGH
+        if is_number and float(x.max() - x.min()) < SMALL_PART:
+            logger.warning("All runs are in a small part of the range of %r: check it", name)
     if runs is not None and task in {*runs} - {*space.columns}:
         own = [*rows_of_tasks(runs[task].dropna())]
         if len(own) > 1:
@@ -601,11 +607,6 @@ def read_tables(
     if curves is None and history is not None:
         _hint_at_steps(history, space, task, used)
     study = read_runs(space, runs, outcomes, status)
-    X = torch.cat([study.X, *(d.X for s in sources.values() for d in old_tasks(s).values())])
-    for name, x in zip(space.feature_names, X.clamp(0.0, 1.0).T, strict=True):
-        is_number = name in space.number_columns and len(x.unique()) > ENOUGH
-        if is_number and float(x.max() - x.min()) < SMALL_PART:
-            logger.warning("All runs are in a small part of the range of %r: check it", name)
     for suspicion in () if runs is None else wrong_units(history, space, task, runs):
         logger.warning("Maybe another unit: %s", suspicion)
     for i, each in enumerate(outcomes):

@@ -332,5 +332,5 @@ def test_minus_one_and_zero_may_mean_a_missing_outcome(caplog):
     rows = (f"-1.0 in {two}", *[f"-1.0 in {one}"] * 2, *[f"0.0 in {two}"] * 3)
     *found, series, last = caplog.messages
     assert found == [f"The column 'y' has {row}, {told}" for row in rows]
-    assert "has 76.0 in row 6, which continues a series of steps by 1" in series
+    assert "has 76.0 in row 6, which continues steps by 1" in series
     assert "has 1.25 in row 0 (and one more row), maybe thousands: write 1250, not" in last
