@@ -45,9 +45,6 @@ def renamed(frame: DataFrame, rename: Mapping[str, str]) -> DataFrame:
         if _have_different_units(old, new):
             text = "rename= gives %r the name %r, which has another unit: convert the values"
             logger.warning(text, old, new)
-    if len(rename) > 1 and {*rename} == {*rename.values()}:
-        text = "rename= exchanges the columns %s: omit it if they already have the right names"
-        logger.warning(text, " and ".join(map(repr, rename)))
     names = [rename.get(name, name) for name in frame.columns]
     if twice := [name for name in rename.values() if names.count(name) > 1]:
         raise InputDataError(f"rename= gives two columns the name {twice[0]!r}: drop one column.")

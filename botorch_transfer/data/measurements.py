@@ -223,7 +223,7 @@ NEUTRAL = DONE | _words(
 DOUBTFUL = _words("contaminated, discard, discarded, outlier, spilled, wrong, broke, broken, leak")
 DOUBTFUL |= _words("invalid, unreliable, suspicious, mistake, typo, ungültig, verunreinigt, mould")
 
-#: Words in the names of columns that may have the status of runs.
+#: Words in the names of columns with the status of runs or with notes.
 STATUSES = _words("state, status, note, notes, comment, comments, remark, remarks, bemerkung")
 
 #: Words in an outcome or a status that mean an empty cell.
@@ -433,7 +433,9 @@ def _errors(frame: DataFrame, name: str, values: Array, task: str | None) -> Arr
         text = "Check %r: most standard errors, such %s, exceed the outcomes or their differences"
         logger.warning(text, name, _cell(frame, task, name, int(is_large.argmax())))
     elif (errors[given] % 1 == 0).all() and (values[given] % 1).any() and errors[given].max() > 1:
-        logger.warning("All standard errors in %r are whole numbers: are they counts?", name)
+        logger.warning(
+            "All standard errors in %r are whole numbers: check if they are counts", name
+        )
     known = values[needed & ~np.isin(values, codes(values))]
     is_code = given & np.isin(errors, parameter_codes(errors[given], known))
     log_cell(is_code, frame[name], "which counts as an empty cell: empty or correct the cell")
@@ -527,14 +529,19 @@ def _fates(frame: DataFrame, status: str | None, task: str | None) -> NDArray[An
 
 
 def warn_of_status(frame: DataFrame | None, outcomes: Sequence[Outcome], status: str) -> None:
-    """Warns of outcomes of unfinished or invalid runs, and of ended runs without an outcome."""
+    """Warns of outcomes of unfinished runs, and of ended runs without an outcome.
+
+    Also warns of outcomes of runs whose notes have a word in ``DOUBTFUL``.
+    """
     if frame is None:
         return
-    known = frame.filter([outcome.name for outcome in outcomes]).notna().any(axis=1)
-    for name in (n for n in frame if n != status and words_of(str(n)) & STATUSES):
-        notes = frame[name].map(lambda cell: {*_word(cell).split()})
-        is_bad = notes.map(lambda note: bool(note & DOUBTFUL) and not note & NEGATIONS)
-        log_cell(known & is_bad, frame[name], "but its outcome counts: empty it if it is invalid")
+    known = frame[[o.name for o in outcomes if o.name in frame]].notna().any(axis=1)
+    reason = "but the run's outcome counts: empty the outcome if the run is invalid"
+    for name, cells in frame.items():
+        if name != status and words_of(str(name)) & STATUSES:
+            notes = cells.map(lambda cell: {*_word(cell).split()})
+            is_bad = notes.map(lambda note: bool(note & DOUBTFUL) and not note & NEGATIONS)
+            log_cell(known & is_bad, cells, reason)
     if status in frame:
         words = frame[status].map(_word)
         early = known & words.isin((NEUTRAL | EMPTY) - DONE - {"nan", "na", "n a", "none", "null"})
@@ -575,17 +582,13 @@ def _leave_out_codes(tables: Sequence[DataFrame], outcome: Outcome, task: str | 
         is_series = (steps.min() == steps.max()) & (steps.max().abs() == 1)
         log_cell(is_series, cells, "which continues steps by 1: correct it if it is not measured")
         log_cell(cells.isin(thousands(others)), cells, THOUSANDS)
-    signed = outcome.sign * others
-    # A loss may be far below other losses only on a logarithmic scale.
-    has_logs = outcome.sign < 0 < len(others) and others.min() > 0
-    for best in map(np.sort, [signed, -np.log(others)] if has_logs else [signed]):
-        rest = best[best < best.max(initial=-np.inf)]  # without the best value, which may repeat
-        is_most = len(rest) >= max(ENOUGH, MOST * len(best))
-        spread = np.ptp(rest[len(best) // 20 :]) if is_most else 0.0
-        if 0 < TOO_GOOD * spread < best[-1] - rest[-1]:
-            text = "%r has %g, far better than all other outcomes: correct the cell if it is wrong"
-            logger.warning(text, outcome.name, outcome.sign * signed.max())
-            break
+    best = np.sort(outcome.sign * others)
+    rest = best[best < best.max(initial=-np.inf)]  # without the best value, which may repeat
+    is_most = len(rest) >= max(ENOUGH, MOST * len(best))
+    spread = np.ptp(rest[len(best) // 20 :]) if is_most else 0.0
+    if 0 < TOO_GOOD * spread < best[-1] - rest[-1]:
+        text = "%r has %g, far better than all other outcomes: correct the cell if it is wrong"
+        logger.warning(text, outcome.name, outcome.sign * best[-1])
 
 
 def _may_be_missing(code: int, others: Array, first: Series, outcome: Outcome) -> bool:
@@ -598,7 +601,8 @@ def _may_be_missing(code: int, others: Array, first: Series, outcome: Outcome) -
         outcome: The outcome.
     """
     rest, times = others[others != code], (others == code).sum()
-    if len(rest) == 0 or rest.min() < 0:
+    is_count = code == 0 and len(rest) and not (rest % 1).any() and not in_per_cent(outcome.name)
+    if len(rest) == 0 or rest.min() < 0 or is_count:
         return False
     if code == 0:  # far below all other outcomes, or only in the last table
         is_loss = outcome.sign < 0 and len(rest) >= ENOUGH * times and (rest % 1).any()

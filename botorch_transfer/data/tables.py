@@ -720,6 +720,7 @@ def _warn_of_rows(
             logger.warning(text, name, len(y))
         levels, different = y.nunique(), settings[y.index].nunique()
         are_filled = (y != y.shift()).sum() == levels <= min(len(y) / 3, different - 1)
+        are_filled &= not (y.is_monotonic_increasing or y.is_monotonic_decreasing)
         are_crossed = levels * different == len(y) and min(levels, different) > 2
         if (y % 1).any() and levels > 1 and (are_filled or are_crossed):
             text = "Task %r has the same outcomes for different parameters: check fills and merges"

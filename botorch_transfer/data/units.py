@@ -10,7 +10,12 @@ within the range, the references are the 10 % and 90 % quantiles of the range. T
 difference* of a task is the larger difference between its two quantiles and their references,
 divided by the distance between the two references.
 
-Outcomes are searched for fractions among percentages, and for wrong signs.
+Some problems are reported without a conversion: tasks whose values are far from all other tasks,
+logarithms, a wrong sign, two groups of values in a task, fractions in an integer parameter, and two
+exchanged columns.
+
+Outcomes are searched for fractions among percentages, wrong signs, and values outside of their
+range. Limits are compared with the outcomes.
 """
 
 from __future__ import annotations
@@ -62,9 +67,9 @@ MAX_OUTSIDE = 1 / 3
 #: fits if the difference after the conversion is less than ``ALIKE`` times the difference before.
 DIFFERENT, MULTIPLE, ALIKE = (0.9, 2.0), 1.3, 0.3
 
-#: A task is far from other tasks if their values differ by more than the factor ``FAR``. ``APART``
-#: is the minimum gap between two groups of values, on a logarithmic scale.
-FAR, APART = 100.0, np.log(20)
+#: A task is far from other tasks if their values differ by more than the factor ``FAR``.
+#: ``GROUP_GAP`` is the minimum gap between two groups of values, on a logarithmic scale.
+FAR, GROUP_GAP = 100.0, np.log(20)
 
 #: Bases of logarithms that a task may have in place of the values themselves. The last two are for
 #: decibels.
@@ -232,7 +237,8 @@ def wrong_outcomes(
         text = f"{name!r} is in per cent, but the limit {bound:g} seems to be a fraction"
         return f"{text}: multiply the limit by 100"
     small, large = sorted((bound, worst))
-    if outcome.sign * (worst - bound) > 0 and large > MANY_TIMES * small > 0:
+    is_satisfied = len(every) >= 5 and outcome.sign * (worst - bound) > 0
+    if is_satisfied and large > 2 * MANY_TIMES * small > 0:
         text = f"All runs are far from the limit {bound:g} of {name!r} (worst value: {worst:g})"
         return f"{text}: check the unit"
     return None
@@ -404,15 +410,18 @@ def _in_two_groups(tasks: Mapping[str, Array], lower: float, upper: float) -> It
     than twice the width of each group, on a logarithmic scale.
     """
     every = np.sort(np.concatenate([*tasks.values(), []]))
-    logs = np.log(every[(every > 0) & (every >= lower) & (every <= upper)])
+    every = every[(every > 0) & (every >= lower) & (every <= upper)]
+    logs = np.log(every)
     place = int(np.diff(logs).argmax()) + 1 if len(logs) > 2 * MIN_VALUES else 0
     low, high = logs[:place], logs[place:]
-    if min(len(low), len(high)) < 2:
+    if min(len(np.unique(low)), len(np.unique(high))) < MIN_COMPARABLE:
         return
     ratio, width = np.exp(np.median(high) - np.median(low)), 2 * max(np.ptp(low), np.ptp(high))
     usual = [factor for factor in FACTORS if 2 / 3 < ratio / factor < 3 / 2]
-    for name, values in tasks.items() if usual and high[0] - low[-1] > max(width, APART) else ():
-        if values.min() <= np.exp(low[-1]) < np.exp(high[0]) <= values.max():
+    for name, values in (
+        tasks.items() if usual and high[0] - low[-1] > max(width, GROUP_GAP) else ()
+    ):
+        if values.min() <= every[place - 1] < every[place] <= values.max():
             yield name, f"has two groups of values, about {usual[0]:,} times apart: convert one"
 
 
@@ -432,7 +441,8 @@ def _unlike_others(tasks: Mapping[str, Array], parameter: Parameter) -> Iterator
         is_negative = bool(len(least) > 2 and values.min() < 0 < least[1])  # in this task only
         are_logs = is_negative or (values.min() < 0 >= values.max() and not parameter.log)
         are_logs |= len(whole) > 1 and (values % 1).any() and 0 < values.max() < min(whole)
-        forms = [("logarithms", base**values) for base in BASES if are_logs and is_wide]
+        bases = BASES if are_logs and is_wide else ()
+        forms = [("logarithms", base ** np.minimum(values, 300.0)) for base in bases]
         for form, x in forms + [("the opposite sign", -values)] * is_negative:
             if positive.min() <= 2 * x.min() and x.max() <= 2 * positive.max():
                 yield name, f"seems to have {form}, unlike other tasks: convert the values"

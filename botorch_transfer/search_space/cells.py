@@ -657,7 +657,7 @@ def with_numbers(frame: DataFrame, columns: Collection[Any], whole: bool = False
                     text = "%s: convert the numbers to one unit, or the column stays text"
                     logger.warning(text, problem)
                 elif odd.sum() < found.sum():
-                    reason = "unlike most cells not a number, so the column stays text: correct it"
+                    reason = "which is no number, so the column stays text: correct the cell"
                     log_cell(odd & texts.str.match(r"\s*\d"), written, reason)
                 continue
             frame[name] = written.where(found)
@@ -808,13 +808,14 @@ def _is_code(value: float, count: int, is_usual: bool, others: Array) -> bool:
 
 
 #: Reason for messages about the numbers that :func:`thousands` returns.
-THOUSANDS = "maybe thousands: write 1250, not 1.250"
+THOUSANDS = "which may have a point as separator of thousands: write 1250, not 1.250"
 
 
 def thousands(values: Array) -> Array:
     """Returns numbers below 10 that may be thousands, such as 1.250, next to hundreds."""
     small, large = values[values < 10], values[values >= 10]
-    if min(len(small), len(large)) < 2 or small.min() < 1 or not (small % 1).any():
+    has_three = bool((np.abs(100 * small - np.rint(100 * small)) > 1e-6).any())  # decimals
+    if min(len(small), len(large)) < 2 or small.min() < 1 or not has_three:
         return small[:0]
     return small if 10 * small.max() <= large.min() and large.max() < 1000 else small[:0]
 

@@ -159,7 +159,7 @@ def guess_space(
     - columns of text with hardly any repeated values, such as comments;
     - columns with the number, the place, the date or the seed of a run, and columns with durations;
     - columns with the name of a measure, such as ``accuracy``;
-    - columns that change within a run;
+    - columns that change within a run, and the column ``status``;
     - columns of text that only rename the values of another column, such as the CAS numbers of
       solvents. Of columns that rename one another, the column with the largest share of letters
       is kept.
@@ -173,9 +173,9 @@ def guess_space(
         frame: The table, one row per run. Text such as ``"110 °C"`` is read as a number.
         leave_out: Columns that are not parameters, such as the task and the outcomes.
         task: The column that names the task.
-        outcome: The columns of outcomes, which are not parameters. If another column has a
-            correlation of almost 1 or -1 with an outcome in each task, the column is kept, and a
-            warning is logged.
+        outcome: The columns of outcomes, which are not parameters. If the values or the ranks of
+            another column have a correlation of almost 1 or -1 with an outcome in each task, the
+            column is kept, and a warning is logged.
         step: The column of the step, in a table with one row per step.
         run: The column that identifies the run, in a table with one row per step. By default, a new
             run starts where the step does not increase.
@@ -244,7 +244,7 @@ def guess_space(
             continue
         found[name] = guessed
         if isinstance(guessed, CategoricalParameter):
-            _warn_of_choices(column.dropna().astype(str), tasks)
+            _warn_of_choices(column, tasks)
     listed = "; ".join(f"{name!r} {unused[name]}" for name in columns if name in unused)
     if unused:
         has_remedy = any(": " in reason for reason in unused.values())
@@ -264,19 +264,13 @@ def guess_space(
 
 
 def _warn_of_tasks(frame: DataFrame, columns: Sequence[str], task: str | None) -> None:
-    """Warns if the column of tasks is not given, or if another column may name the tasks."""
+    """Warns if the column of tasks is not given, or if the column may name runs."""
     if task is None:
         if "task" in columns:
             logger.warning("'task' is a parameter: if this column has task names, give task='task'")
         return
     if frame[task].is_unique and len(frame) > 1:
         logger.warning("Each row has a %r of its own: does this column name runs, not tasks?", task)
-    texts = [task, *(name for name in columns if is_text(frame[name]))]
-    starts = {name: int((frame[name] != frame[name].shift()).sum()) for name in texts}
-    blocks = [n for n in texts if 1 < starts[n] == frame[n].nunique() <= len(frame) / 3]
-    for name in blocks if task not in blocks else ():
-        text = "Each value of %r has one block of rows, unlike the values of %r: check task="
-        logger.warning(text, name, task)
 
 
 def _warn_of_columns(
@@ -322,8 +316,8 @@ def warn_of_relations(
         parameters: The parameters of the search space.
         constraints: The constraints. No warning is given for parameters that one of the constraints
             names together.
-        candidates: The rows to choose from. If they are given, a warning is only logged for a
-            candidate that has another sum than all old runs.
+        candidates: The rows to choose from. If they are given, a warning is only logged about a
+            candidate whose sum differs from the sum of all old runs.
 
     Returns:
         The numeric parameters that have a constant sum.
@@ -356,11 +350,13 @@ def warn_of_relations(
         parts = sorted([j, *others[matter]])
         left = [other for other in left if other not in parts]
         group, sums = [names[part] for part in parts], X[:, parts].sum(axis=1)
+        whole = [rf"(?<!\w){re.escape(name)}(?!\w)" for name in group]
+        is_known = any(all(re.search(name, given) for name in whole) for given in constraints)
         text = f"{' and '.join(map(repr, group))} are linearly related in all old runs"
         remedy = "leave out measurements and repeated quantities"
         if np.ptp(sums) <= ROUGHLY * widths[parts].max():
             summed |= {*group} - flags
-            if candidates is not None:
+            if candidates is not None and not is_known:
                 found = candidates[group].apply(to_numeric, errors="coerce").sum(axis=1)
                 is_other = (found - sums.mean()).abs() > ROUGHLY * widths[parts].max()
                 reason = f"but {sums.mean():g} in all old runs: correct or drop the row"
@@ -370,22 +366,21 @@ def warn_of_relations(
             text = f"In all old runs, {total}, but suggestions may have other sums"
             choices = "replace these columns by one column of choices"
             remedy = choices if flags & {*group} else f"add the constraint {total!r}"
-        whole = [rf"(?<!\w){re.escape(name)}(?!\w)" for name in group]
-        is_known = any(all(re.search(name, given) for name in whole) for given in constraints)
         if candidates is None and not is_known:
             logger.warning("%s: %s", text, remedy)
     return summed
 
 
-def _warn_of_choices(texts: Series, tasks: Series | None) -> None:
+def _warn_of_choices(column: Series, tasks: Series | None) -> None:
     """Warns of choices that may stand for unknown values, or may be typing errors.
 
     A choice may be a typing error if it occurs once, and if another order of the letters in its
     words gives a choice that occurs at least three times.
     """
-    are_numbers = to_numeric(texts, errors="coerce").notna()
-    shares = are_numbers.groupby(are_numbers if tasks is None else tasks).mean()
-    if tasks is not None and {*shares} == {0.0, 1.0}:
+    texts = column.dropna().astype(str)
+    keys = np.zeros(len(texts)) if tasks is None else tasks.to_numpy()[column.notna().to_numpy()]
+    shares = to_numeric(texts, errors="coerce").notna().groupby(keys).mean()
+    if {*shares} == {0.0, 1.0}:
         text = "%r has numbers in task %r, but words in other tasks: use the same words"
         logger.warning(text, texts.name, shares.idxmax())
     if MELTED & words_of(str(texts.name)) or all(map(is_measure, texts.unique())):
@@ -487,10 +482,6 @@ def _describes_runs(column: Series, tasks: Series | None) -> str | None:
     if is_numeric_dtype(column.dtype):
         are_close = len(cells) and np.ptp(cells.astype(float)) < 0.1 * cells.max()
         texts = cells.map("{:.0f}".format) if are_close else texts[:0]
-        keys = np.zeros(len(column)) if tasks is None else tasks.to_numpy()
-        rises = column.astype(float).groupby(keys).diff().dropna()
-        if {*rises} == {0, 1} and cells.nunique() > MAX_LEVELS:
-            return "counts the runs"
     for pattern, reason in HOLD_NO_NUMBERS.items():
         if len(texts) and texts.str.fullmatch(pattern).all():
             is_choice = pattern == DATE and RUNS_A_LEVEL * texts.nunique() <= len(texts)
@@ -512,9 +503,9 @@ def _runs(frame: DataFrame, task: str | None, step: str | None, run: str | None)
 
 
 def _grows(column: Series, others: DataFrame) -> bool:
-    """Returns whether most rows have equal ``others`` as the previous row, but a larger number."""
-    is_same = (others == others.shift()).all(axis=1).to_numpy()
-    are_most = is_numeric_dtype(column) and 2 * is_same.sum() > len(column)
+    """Returns whether most rows repeat ``others`` of the previous row, with a larger number."""
+    is_same = (others == others.shift()).all(axis=1).fillna(False).to_numpy(np.bool_)
+    are_most = is_numeric_dtype(column) and 2 * is_same.sum() > len(column) and len(others.columns)
     return bool(are_most and (column[is_same] > column.shift()[is_same]).all())
 
 

@@ -166,10 +166,7 @@ refuse_where = partial(refuse_cell, what="Parameter is")
 
 def read_values(column: Series) -> Series:
     """Returns a parameter's column unchanged; raises an error if a cell is empty."""
-    problem = (
-        "but the parameter is active: fill in the cell, drop the row, or set active_if. If the "
-    )
-    problem += "column is a measurement, take it out of the space"
+    problem = "but the parameter is active: fill in the cell, drop the row, or set active_if"
     refuse_where(column.isna().to_numpy(), column, problem)
     return column
 

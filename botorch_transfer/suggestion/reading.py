@@ -437,7 +437,7 @@ def read_study(
     )
     tables = [table for table in (history, runs) if table is not None]
     if len(tables) == 2 and task not in tables[0] and task in tables[1]:
-        text = f"The history has no column {task!r}, but the runs have: are the tables exchanged?"
+        text = f"Only the runs have the column {task!r}, not the history: exchange the two tables."
         raise InputDataError(text)
     columns = getattr(candidates, "columns", ())
     parameters = [c for c in columns if all(c in table for table in tables[:1])]
@@ -480,9 +480,9 @@ def read_study(
         candidates = with_numbers(candidates, space.number_columns)
         # The table that suggest returns has its own columns with these names.
         candidates = candidates.drop(columns=[*ADDED, *columns], errors="ignore")
+    region = Region(space, fixed, linear, candidates, repeats, cost)
     if history is not None:
         warn_of_relations(history, space.parameters, between, candidates)
-    region = Region(space, fixed, linear, candidates, repeats, cost)
     for each in space.parameters if fixed else ():
         is_known = each.active_if and {each.name, *each.active_if} <= {*(fixed or ())}
         if is_known and region.decode(region.sample(1, seed=0))[each.name].isna().all():
@@ -496,26 +496,29 @@ def read_study(
     roles = [*used, *columns, *space.columns]
     _check_named(named, searched, roles, [task, *space.columns])
     if history is not None:
-        _warn_of_constraints(region, history)
         shared = () if runs is None else history.columns.intersection(runs.columns)
         if spare := [str(name) for name in shared if name not in roles]:
             logger.info("Columns that are neither parameters nor outcomes: %s", ", ".join(spare))
     for place, table in searched.items() if step is not None else ():
         if run in table and step in table:
             again = table.filter([task, run, step]).duplicated() & table[step].notna()
-            log_cell(again, table[step], "again in the same run: give each attempt its own run")
+            log_cell(
+                again, table[step], "which its run already has: give each attempt a run of its own"
+            )
         if place == "history" and step in table and len(table) > 1 == table[step].nunique():
             logger.warning("All old runs have the same value of %r: correct step=", step)
     key = space.columns if run is None else [run]
     curves = None if step is None else CurveColumns(step, key, status)
     options: dict[str, Any] = {"missing": missing, "curves": curves, "robust": robust}
     read = read_tables(region, outcomes, history, runs, task, status, prior=prior, **options)
-    tasks = (task for source in read.sources.values() for task in old_tasks(source).values())
-    X = torch.cat([read.runs.X, *(data.X for data in tasks)]).clamp(0.0, 1.0)
+    if history is not None:
+        _warn_of_constraints(region, history)
+    points = [data.X for source in read.sources.values() for data in old_tasks(source).values()]
+    X = torch.cat([read.runs.X, *points]).clamp(0.0, 1.0)
     for name, x in zip(space.feature_names, X.T, strict=True):
         is_number = name in space.number_columns and len(x.unique()) > ENOUGH
         if is_number and float(x.max() - x.min()) < SMALL_PART:
-            logger.warning("All runs are in a small part of the range of %r: check it", name)
+            logger.warning("All runs are in a small part of the range of %r: check the range", name)
     if runs is not None and task in {*runs} - {*space.columns}:
         own = [*rows_of_tasks(runs[task].dropna())]
         if len(own) > 1:
@@ -676,14 +679,15 @@ def _warn_of_constraints(region: Region, history: DataFrame) -> None:
 def _hint_at_steps(history: DataFrame, space: SearchSpace, task: str, used: Any) -> None:
     """Warns if a column that is not in ``used`` looks like the steps of learning curves.
 
-    Such a column has a name such as "epoch", or increases in most groups of at least three rows
-    with equal parameters.
+    Such a column has a name such as "epoch" and more than two values in a task. Or most rows belong
+    to groups of at least three rows with equal parameters, and the column increases in each group.
     """
     keys = [name for name in (task, *space.columns) if name in history]
     runs = history.groupby(keys, dropna=False).ngroup()
     many = runs.map(runs.value_counts()) > 2
-    for name in (n for n in history if n not in used and not NOTES.fullmatch(str(n))):
-        cells = to_numeric(history[name], errors="coerce")
+    for name, cells in history.select_dtypes("number").items():
+        if name in used or NOTES.fullmatch(str(name)):
+            continue
         grows = cells[many].groupby(runs[many]).diff().dropna() > 0
         is_named = STEPS.fullmatch(str(name)) and cells.groupby(history[task]).nunique().max() > 2
         if is_named or (2 * many.sum() > len(many) and grows.all() and len(grows)):

@@ -321,7 +321,12 @@ def test_minus_one_and_zero_may_mean_a_missing_outcome(caplog):
         measured([None, DataFrame({"y": cells.split()})], [Outcome("y", 1.0)])
     for cells, sign in (("-1 2 3", -1.0), ("-1 2 3", 1.0), ("-1 -2 3", -1.0)):
         measured([None, DataFrame({"y": cells.split()})], [Outcome("y", sign)])
-    for cells, sign in (("0 0 7 8", 1.0), ("0 0 1 80", 1.0), ("0 7 8", 1.0), ("0 0 7 8", -1.0)):
+    for cells, sign in (
+        ("0 0 7.5 8", 1.0),
+        ("0 0 1.5 80", 1.0),
+        ("0 7.5 8", 1.0),
+        ("0 0 7.5 8", -1.0),
+    ):
         measured([None, DataFrame({"y": cells.split()})], [Outcome("y", sign)])
     told = "which may mean a missing outcome: if so, empty the cell."
     old = DataFrame({"y": np.linspace(0.1, 80, 11)})
@@ -333,4 +338,4 @@ def test_minus_one_and_zero_may_mean_a_missing_outcome(caplog):
     *found, series, last = caplog.messages
     assert found == [f"The column 'y' has {row}, {told}" for row in rows]
     assert "has 76.0 in row 6, which continues steps by 1" in series
-    assert "has 1.25 in row 0 (and one more row), maybe thousands: write 1250, not" in last
+    assert "has 1.25 in row 0 (and one more row), which may have a point as" in last

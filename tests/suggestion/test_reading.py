@@ -138,7 +138,7 @@ NAMED = {"history": HISTORY.assign(s=1.0)}
         ({"history": None, "prior": {"Loss": 3}}, TypeError, r"outcome 'loss' in \['Loss'\]: load"),
         ({"fixed": {"depth": [1, 2]}}, InputDataError, r"'depth' is \[1, 2\]: give one value"),
         ({"candidates": RUNS.rename(columns={"lr": "LR "})}, InputDataError, "column is 'LR '"),
-        ({"history": RUNS, "runs": HISTORY}, InputDataError, "are the tables exchanged?"),
+        ({"history": RUNS, "runs": HISTORY}, InputDataError, "exchange the two tables"),
     ],
 )
 def test_errors_are_one_sentence(arguments, kind, message):
@@ -373,13 +373,14 @@ def test_a_column_that_looks_like_steps(caplog):
     assert [text.split("'")[1] for text in found] == ["epoch", "EP", "minutes"]
     epochs = curves.assign(epoch=1, run=curves.index)
     read_study(SPACE, epochs, step="epoch", run="run")
-    told = "'epoch' has 1 in row 0 (and 71 more rows), again in the same run: give each attempt its"
+    told = "'epoch' has 1 in row 0 (and 71 more rows), which its run already has: give each attempt"
     assert told in caplog.text
 
 
 OLD, OWN = _old(), SPACE.sample(4, seed=5).assign(loss=[11.5, 13, 12, 14.5])
 OLD["loss"], OLD["u"] = 10 * OLD["loss"] + 0.25, 1.0
-RANKS = OLD.groupby("task")["loss"].rank()
+RANKED = OLD.assign(loss=OLD["loss"].where(OLD["task"] != "task 1", OLD.index - 11))
+FILLED = OLD.assign(loss=-OLD["loss"].where(OLD.index % 4 == 0).ffill() % 7)
 PARTS = DataFrame({"a": [10.0, 40, 30, 60, 20, 70], "b": [90.0, 60, 70, 40, 80, 30], "task": "t"})
 PARTS["loss"] = [0.3, 0.5, 0.1, 0.2, 0.4, 0.6]
 STOCK = pd.concat([PARTS[["a", "b"]], DataFrame({"a": [80], "b": [40]})], ignore_index=True)
@@ -392,18 +393,14 @@ STOCK = pd.concat([PARTS[["a", "b"]], DataFrame({"a": [80], "b": [40]})], ignore
         ("4 runs of this study have the same 'loss'", {"runs": OWN.assign(loss=1.1)}),
         ("negative values in this study only", {"runs": OWN.assign(loss=[-1, -2, 4, 8])}),
         ("'note' has 'leak' in row 0", {"runs": OWN.assign(note=["leak", "", "no leak", "ok"])}),
-        ("whole numbers: are they counts?", {"history": OLD.assign(k=2), "noise": "k"}),
+        ("whole numbers: check if they are counts", {"history": OLD.assign(k=2), "noise": "k"}),
         ("Columns that are neither parameters nor outcomes: u", {"runs": OWN.assign(u=2)}),
+        ("'task 1' has the same outcomes for different parameters", {"history": FILLED}),
+        ("Task 'task 1' has the outcomes 1 to 12, once each", {"history": RANKED}),
         (
-            "Task 'task 1' has the same outcomes for different parameters: check fills and merges",
-            {"history": OLD.assign(loss=OLD["loss"].where(OLD.index % 6 == 0).ffill())},
+            "of 'lr': check the range",
+            {"space": [FloatParameter("lr", 1e-4, 1e9), SPACE.parameters[1]]},
         ),
-        (
-            "Task 'task 1' has the outcomes 1 to 12, once each: are they ranks?",
-            {"history": OLD.assign(loss=OLD["loss"].where(OLD["task"] != "task 1", RANKS))},
-        ),
-        ("rename= exchanges the columns 'lr' and 'u'", {"rename": {"lr": "u", "u": "lr"}}),
-        ("of 'lr': check it", {"space": [FloatParameter("lr", 1e-4, 1e9), SPACE.parameters[1]]}),
         ("'a + b' has 120.0 in row 6, but 100 in all old runs", {"candidates": STOCK}),
         ("satisfies the constraint 'a + b == 1'", {"constraints": ["a + b == 1"]}),
     ],
