@@ -434,7 +434,7 @@ def _errors(frame: DataFrame, name: str, values: Array, task: str | None) -> Arr
         logger.warning(text, name, _cell(frame, task, name, int(is_large.argmax())))
     elif (errors[given] % 1 == 0).all() and (values[given] % 1).any() and errors[given].max() > 1:
         logger.warning(
-            "All standard errors in %r are whole numbers: check if they are counts", name
+            "All standard errors in %r are whole numbers: are they numbers of repeats?", name
         )
     known = values[needed & ~np.isin(values, codes(values))]
     is_code = given & np.isin(errors, parameter_codes(errors[given], known))
@@ -555,7 +555,7 @@ def warn_of_status(frame: DataFrame | None, outcomes: Sequence[Outcome], status:
 
 
 def _leave_out_codes(tables: Sequence[DataFrame], outcome: Outcome, task: str | None) -> None:
-    """Replaces outcomes such as -999 by NaN, with a warning; warns of implausibly good outcomes."""
+    """Replaces outcomes such as -999 by NaN, and warns of implausible outcomes."""
     every = np.concatenate([np.empty(0), *(table[outcome.name] for table in tables)])
     found = codes(every)
     others = every[np.isfinite(every) & ~np.isin(every, found)]
@@ -601,8 +601,8 @@ def _may_be_missing(code: int, others: Array, first: Series, outcome: Outcome) -
         outcome: The outcome.
     """
     rest, times = others[others != code], (others == code).sum()
-    is_count = code == 0 and len(rest) and not (rest % 1).any() and not in_per_cent(outcome.name)
-    if len(rest) == 0 or rest.min() < 0 or is_count:
+    are_counts = not (rest % 1).any() and rest.min(initial=np.inf) < ENOUGH
+    if len(rest) == 0 or rest.min() < 0 or (code == 0 and are_counts):
         return False
     if code == 0:  # far below all other outcomes, or only in the last table
         is_loss = outcome.sign < 0 and len(rest) >= ENOUGH * times and (rest % 1).any()

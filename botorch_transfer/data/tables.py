@@ -701,7 +701,7 @@ def _log_missing(is_finite: NDArray[np.bool_], name: str, keep: bool, without: l
 def _warn_of_rows(
     frame: DataFrame, tasks: Mapping[str, NDArray[np.intp]], Y: Array, parameters: Sequence[str]
 ) -> None:
-    """Warns of repeated rows or outcomes, of similar task names, and of summary rows.
+    """Warns of repeated rows or outcomes, of ranks, of similar task names, and of summary rows.
 
     If cells were filled down, or if tables were merged without a key, runs with different
     parameters have the same outcomes.

@@ -108,9 +108,10 @@ NO_SHARES = {"loss", "rmse", "mse", "mae", "nll", "cost", "price", "time", "seco
 #: Words in the names of outcomes that may be negative in some tasks and positive in other tasks.
 SIGNED = {"r2", "reward", "return", "profit", "gain", "change", "likelihood", "elbo", "score"}
 
-#: A limit is far from a value if the larger value is above ``MANY_TIMES`` times the smaller
-#: value. In a column in per cent, a task has another unit if its large outcomes are above 100 and
-#: above ``MANY_TIMES`` times the large outcomes of most tasks.
+#: A limit that no run satisfies is far from the best value if the larger number is above
+#: ``MANY_TIMES`` times the smaller number. For a limit that all runs satisfy, the worst value counts,
+#: and the factor is twice as large. In a column in per cent, a task has another unit if its large
+#: outcomes are above 100 and above ``MANY_TIMES`` times the large outcomes of most tasks.
 MANY_TIMES = 5.0
 
 #: Description of the runs of this study.
@@ -366,7 +367,7 @@ def _of_column(tasks: Mapping[str, Array], parameter: Parameter) -> Iterator[tup
     usual = {
         text: (factor, offset)
         for text, (factor, offset, names) in CONVERSIONS.items()
-        if re.search(names, words, re.IGNORECASE) and not (is_count and text[-5:] == "by 10")
+        if re.search(names, words, re.IGNORECASE) and not (is_count and factor in (10.0, 0.1))
     }
     rounding = 1e-6 * max(abs(lower), abs(upper))
     strange, compared = dict[str, Array](), dict[str, Array]()
@@ -418,11 +419,11 @@ def _in_two_groups(tasks: Mapping[str, Array], lower: float, upper: float) -> It
         return
     ratio, width = np.exp(np.median(high) - np.median(low)), 2 * max(np.ptp(low), np.ptp(high))
     usual = [factor for factor in FACTORS if 2 / 3 < ratio / factor < 3 / 2]
-    for name, values in (
-        tasks.items() if usual and high[0] - low[-1] > max(width, GROUP_GAP) else ()
-    ):
+    are_apart = bool(usual) and high[0] - low[-1] > max(width, GROUP_GAP)
+    for name, values in tasks.items() if are_apart else ():
         if values.min() <= every[place - 1] < every[place] <= values.max():
-            yield name, f"has two groups of values, about {usual[0]:,} times apart: convert one"
+            text = f"has two groups of values, about {usual[0]:,} times apart: convert one group"
+            yield name, text
 
 
 def _unlike_others(tasks: Mapping[str, Array], parameter: Parameter) -> Iterator[tuple[str, str]]:
@@ -442,6 +443,7 @@ def _unlike_others(tasks: Mapping[str, Array], parameter: Parameter) -> Iterator
         are_logs = is_negative or (values.min() < 0 >= values.max() and not parameter.log)
         are_logs |= len(whole) > 1 and (values % 1).any() and 0 < values.max() < min(whole)
         bases = BASES if are_logs and is_wide else ()
+        # Larger exponents would overflow.
         forms = [("logarithms", base ** np.minimum(values, 300.0)) for base in bases]
         for form, x in forms + [("the opposite sign", -values)] * is_negative:
             if positive.min() <= 2 * x.min() and x.max() <= 2 * positive.max():

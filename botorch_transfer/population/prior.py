@@ -192,7 +192,7 @@ class ConditionedPopulation(ConditionedBatch):
         super().__init__(lengthscale, outputscale, kernel, names)
         parts, prior_mean = parts.contiguous(), torch.zeros_like(outputscale)
         self.register(points=points, parts=parts, reference=reference, prior_mean=prior_mean)
-        self.register(alpha=parts.sum(dim=0, keepdim=True), inverse_root=inverse_root)
+        self.register(alpha=parts.sum(dim=0, keepdim=True), inverse_root=inverse_root.contiguous())
         self.register(own_lengthscale=own_lengthscale, own_outputscale=own_outputscale)
         self.register(own_noise=own_noise)
 

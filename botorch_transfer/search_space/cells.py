@@ -436,7 +436,8 @@ def warn_of_spellings(what: str, names: Iterable[Any]) -> None:
         key = str(text in TRUE) if are_flags else re.sub(r"^0*(\d+?)(?:\.0*)?$", r"\1", text)
         alike[key].append(name)
     if same := "; ".join(" and ".join(names) for names in alike.values() if len(names) > 1):
-        logger.warning("%s differ only in spelling (%s): use one spelling", what, same)
+        reason = "have the same meaning" if are_flags else "differ only in spelling"
+        logger.warning("%s %s (%s): use one spelling", what, reason, same)
 
 
 def is_text(column: Series) -> bool:

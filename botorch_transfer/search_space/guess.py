@@ -264,12 +264,10 @@ def guess_space(
 
 
 def _warn_of_tasks(frame: DataFrame, columns: Sequence[str], task: str | None) -> None:
-    """Warns if the column of tasks is not given, or if the column may name runs."""
-    if task is None:
-        if "task" in columns:
-            logger.warning("'task' is a parameter: if this column has task names, give task='task'")
-        return
-    if frame[task].is_unique and len(frame) > 1:
+    """Warns if the column "task" may be a parameter, or if the column of tasks may name runs."""
+    if "task" in columns:
+        logger.warning("'task' is a parameter: if this column has task names, give task='task'")
+    if task is not None and frame[task].is_unique and len(frame) > 1:
         logger.warning("Each row has a %r of its own: does this column name runs, not tasks?", task)
 
 

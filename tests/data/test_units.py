@@ -335,7 +335,7 @@ def test_two_groups_of_values_in_a_task_are_told():
         mixed = percent["water"].where(~percent.index.isin(wrong), percent["water"] / 100)
         found = wrong_units(percent.assign(water=mixed), guess_space(mixed.to_frame()), "task")
         names = "task 'a' and 1 more" if 0 in wrong else "task 'b'"
-        told = "has two groups of values, about 100 times apart: convert one"
+        told = "has two groups of values, about 100 times apart: convert one group"
         assert found == [f"'water' of {names} {told}"]
 
 

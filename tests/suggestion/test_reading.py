@@ -393,7 +393,7 @@ STOCK = pd.concat([PARTS[["a", "b"]], DataFrame({"a": [80], "b": [40]})], ignore
         ("4 runs of this study have the same 'loss'", {"runs": OWN.assign(loss=1.1)}),
         ("negative values in this study only", {"runs": OWN.assign(loss=[-1, -2, 4, 8])}),
         ("'note' has 'leak' in row 0", {"runs": OWN.assign(note=["leak", "", "no leak", "ok"])}),
-        ("whole numbers: check if they are counts", {"history": OLD.assign(k=2), "noise": "k"}),
+        ("whole numbers: are they numbers of repeats", {"history": OLD.assign(k=2), "noise": "k"}),
         ("Columns that are neither parameters nor outcomes: u", {"runs": OWN.assign(u=2)}),
         ("'task 1' has the same outcomes for different parameters", {"history": FILLED}),
         ("Task 'task 1' has the outcomes 1 to 12, once each", {"history": RANKED}),
