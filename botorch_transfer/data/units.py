@@ -109,9 +109,9 @@ NO_SHARES = {"loss", "rmse", "mse", "mae", "nll", "cost", "price", "time", "seco
 SIGNED = {"r2", "reward", "return", "profit", "gain", "change", "likelihood", "elbo", "score"}
 
 #: A limit that no run satisfies is far from the best value if the larger number is above
-#: ``MANY_TIMES`` times the smaller number. For a limit that all runs satisfy, the worst value counts,
-#: and the factor is twice as large. In a column in per cent, a task has another unit if its large
-#: outcomes are above 100 and above ``MANY_TIMES`` times the large outcomes of most tasks.
+#: ``MANY_TIMES`` times the smaller number. For a limit that all runs satisfy, the worst value
+#: counts, and the factor is twice as large. In a column in per cent, a task has another unit if its
+#: large outcomes are above 100 and above ``MANY_TIMES`` times the large outcomes of most tasks.
 MANY_TIMES = 5.0
 
 #: Description of the runs of this study.

@@ -321,20 +321,18 @@ def test_minus_one_and_zero_may_mean_a_missing_outcome(caplog):
         measured([None, DataFrame({"y": cells.split()})], [Outcome("y", 1.0)])
     for cells, sign in (("-1 2 3", -1.0), ("-1 2 3", 1.0), ("-1 -2 3", -1.0)):
         measured([None, DataFrame({"y": cells.split()})], [Outcome("y", sign)])
-    for cells, sign in (
-        ("0 0 7.5 8", 1.0),
-        ("0 0 1.5 80", 1.0),
-        ("0 7.5 8", 1.0),
-        ("0 0 7.5 8", -1.0),
-    ):
-        measured([None, DataFrame({"y": cells.split()})], [Outcome("y", sign)])
+    yields, losses = "0 0 7.5 8,0 0 1.5 80,0 7.5 8,0 0 1 2 3 4", "0 0 7.5 8,0 0 0 .02 .1 .12 .15"
+    for sign, given in ((1.0, yields), (-1.0, losses)):
+        for cells in given.split(","):
+            measured([None, DataFrame({"y": cells.split()})], [Outcome("y", sign)])
     told = "which may mean a missing outcome: if so, empty the cell."
     old = DataFrame({"y": np.linspace(0.1, 80, 11)})
     measured([old, DataFrame({"y": [0, 0, 3.0]})], [Outcome("y", -1.0)])
     measured([old, DataFrame({"y": [7, 71, 72, 73, 74, 75, 76.0]})], [Outcome("y", 1.0)])
     measured([DataFrame({"y": [1.25, 2.125, 300.0, 900.0]})], [Outcome("y", 1.0)])
     two, one = "row 0 (and one more row)", "row 0"
-    rows = (f"-1.0 in {two}", *[f"-1.0 in {one}"] * 2, *[f"0.0 in {two}"] * 3)
+    zeros = [f"0.0 in {rows}" for rows in (two, two, "row 0 (and 2 more rows)", two)]
+    rows = (f"-1.0 in {two}", *[f"-1.0 in {one}"] * 2, *zeros)
     *found, series, last = caplog.messages
     assert found == [f"The column 'y' has {row}, {told}" for row in rows]
     assert "has 76.0 in row 6, which continues steps by 1" in series

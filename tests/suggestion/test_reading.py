@@ -380,6 +380,8 @@ def test_a_column_that_looks_like_steps(caplog):
 OLD, OWN = _old(), SPACE.sample(4, seed=5).assign(loss=[11.5, 13, 12, 14.5])
 OLD["loss"], OLD["u"] = 10 * OLD["loss"] + 0.25, 1.0
 RANKED = OLD.assign(loss=OLD["loss"].where(OLD["task"] != "task 1", OLD.index - 11))
+THREE = OLD.iloc[12:15]
+CROSSED = pd.concat([OLD[:12], THREE.drop(columns="loss").merge(THREE[["loss"]], how="cross")])
 FILLED = OLD.assign(loss=-OLD["loss"].where(OLD.index % 4 == 0).ffill() % 7)
 PARTS = DataFrame({"a": [10.0, 40, 30, 60, 20, 70], "b": [90.0, 60, 70, 40, 80, 30], "task": "t"})
 PARTS["loss"] = [0.3, 0.5, 0.1, 0.2, 0.4, 0.6]
@@ -396,6 +398,7 @@ STOCK = pd.concat([PARTS[["a", "b"]], DataFrame({"a": [80], "b": [40]})], ignore
         ("whole numbers: are they numbers of repeats", {"history": OLD.assign(k=2), "noise": "k"}),
         ("Columns that are neither parameters nor outcomes: u", {"runs": OWN.assign(u=2)}),
         ("'task 1' has the same outcomes for different parameters", {"history": FILLED}),
+        ("'task 1' has the same outcomes for different parameters", {"history": CROSSED}),
         ("Task 'task 1' has the outcomes 1 to 12, once each", {"history": RANKED}),
         (
             "of 'lr': check the range",
@@ -409,13 +412,15 @@ def test_what_is_likely_wrong_is_told(message, arguments, caplog):
     caplog.set_level("INFO")
     of_parts = "a + b" in message
     space = [FloatParameter(name, 0, 100) for name in "ab"] if of_parts else SPACE
-    usual = {
-        "space": space,
-        "history": PARTS if of_parts else OLD,
-        "runs": None if of_parts else OWN,
-    }
+    usual = {"space": space, "history": PARTS if of_parts else OLD}
+    usual["runs"] = None if of_parts else OWN
     read_study(**{**usual, **arguments})
     assert message in caplog.text
+
+
+def test_rounded_outcomes_in_order_are_no_filled_cells(caplog):
+    read_study(SPACE, OLD.assign(loss=OLD["loss"] // 4 + 0.5))
+    assert "same outcomes" not in caplog.text
 
 
 def test_an_outcome_or_a_parameter_that_no_row_has_gives_a_warning(caplog):
