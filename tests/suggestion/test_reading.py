@@ -406,11 +406,12 @@ STOCK = pd.concat([PARTS[["a", "b"]], DataFrame({"a": [80], "b": [40]})], ignore
         ),
         ("'a + b' has 120.0 in row 6, but 100 in all old runs", {"candidates": STOCK}),
         ("satisfies the constraint 'a + b == 1'", {"constraints": ["a + b == 1"]}),
+        ("satisfies the constraint 'a <= 0.5'", {"constraints": ["a <= 0.5"]}),
     ],
 )
 def test_what_is_likely_wrong_is_told(message, arguments, caplog):
     caplog.set_level("INFO")
-    of_parts = "a + b" in message
+    of_parts = "'a " in message
     space = [FloatParameter(name, 0, 100) for name in "ab"] if of_parts else SPACE
     usual = {"space": space, "history": PARTS if of_parts else OLD}
     usual["runs"] = None if of_parts else OWN
